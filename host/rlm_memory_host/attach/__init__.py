@@ -1,0 +1,1 @@
+"""The kernel transport: local socket, Jupyter channels, attachments and their generations."""

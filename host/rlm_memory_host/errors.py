@@ -1,0 +1,135 @@
+"""The host's error taxonomy. `code` is the contract: frame, JSON-RPC, HTTP problem and exit code derive from it.
+
+Owns: the families and their codes. Messages say what happened, to which argument, and what to do; they carry no content,
+no secret and no path of the store. Foreign errors are translated once, at the seam where they arise, with `from`.
+
+Source: design page "Style", house rule 7; codes in `rlm_memory.wire`; the table in `contracts/codes.py`.
+"""
+
+from __future__ import annotations
+
+from rlm_memory import wire
+
+
+class HostError(Exception):
+    """Base of all. `code` is one of `rlm_memory.wire`'s."""
+
+    default_code: str = wire.HOST_REQUEST_FAILED
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code or self.default_code
+
+
+class SettingsError(HostError):
+    """Configuration is wrong; the message names the key and the file's role, never a secret."""
+
+    default_code = "SETTINGS"
+
+
+class CredentialError(HostError):
+    """A credential is missing or unusable; its value is never part of the message."""
+
+    default_code = "CREDENTIAL"
+
+
+class StoreError(HostError):
+    """Base of what the artifact store refuses or finds."""
+
+    default_code = wire.STORE_UNAVAILABLE
+
+
+class NotFound(StoreError):
+    """No such card in the caller's project. One text for malformed, unknown and foreign references."""
+
+    default_code = wire.CARD_NOT_FOUND
+
+
+class Integrity(StoreError):
+    """An object is missing or its bytes are not the recorded ones."""
+
+    default_code = wire.ARTIFACT_CORRUPT
+
+
+class UnsafeSource(StoreError):
+    """The source of a record is outside exports/, unsafe, or changed while it was read."""
+
+    default_code = wire.UNSAFE_FILESYSTEM_ENTRY
+
+
+class Quota(StoreError):
+    """A byte or card bound is reached."""
+
+    default_code = wire.PROJECT_QUOTA_EXCEEDED
+
+
+class TooLarge(StoreError):
+    """One artifact is over its bound."""
+
+    default_code = wire.ARTIFACT_TOO_LARGE
+
+
+class Unwritable(StoreError):
+    """The store is full, read-only or otherwise not writable now."""
+
+    default_code = wire.STORE_UNAVAILABLE
+
+
+class LockTimeout(StoreError):
+    """A lock was held longer than the bound."""
+
+    default_code = wire.LOCK_TIMEOUT
+
+
+class FormatVersion(StoreError):
+    """A document of a version that this release does not know."""
+
+    default_code = wire.UNSUPPORTED_VERSION
+
+
+class Disposed(StoreError):
+    """The service is shutting down."""
+
+    default_code = wire.DISPOSED
+
+
+class ProtocolError(HostError):
+    """A message does not keep the wire contract."""
+
+    default_code = wire.INVALID_REQUEST
+
+
+class ToolError(HostError):
+    """Base of what the dispatcher answers."""
+
+    default_code = wire.HOST_REQUEST_FAILED
+
+
+class UnknownTool(ToolError):
+    """No such tool for this caller."""
+
+    default_code = wire.UNKNOWN_TOOL
+
+
+class ToolInput(ToolError):
+    """Arguments do not fit the tool's schema, or a value is out of bounds."""
+
+    default_code = wire.INVALID_ARGS
+
+
+class ToolDenied(ToolError):
+    """Policy says no. The wire carries the reason and no code."""
+
+    default_code = "DENIED"
+
+
+class ToolTimeout(ToolError):
+    """The tool did not finish within its limit."""
+
+    default_code = wire.TOOL_TIMEOUT
+
+
+class ToolCancelled(ToolError):
+    """The caller's interrupt or the host's shutdown ended the call."""
+
+    default_code = wire.CANCELLED

@@ -1,0 +1,1 @@
+"""The tool registry, policy, dispatcher, call log and the built-in tools."""
