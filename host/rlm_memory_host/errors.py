@@ -1,7 +1,8 @@
 """The host's error taxonomy. `code` is the contract: frame, JSON-RPC, HTTP problem and exit code derive from it.
 
-Owns: the families and their codes. Messages say what happened, to which argument, and what to do; they carry no content,
-no secret and no path of the store. Foreign errors are translated once, at the seam where they arise, with `from`.
+Owns: the families and their codes. Messages say what happened, to which argument, and what to do; they carry no
+content, no secret and no path of the store. Foreign errors are translated once, at the seam where they arise, with
+`from`.
 
 Source: design page "Style", house rule 7; codes in `rlm_memory.wire`; the table in `contracts/codes.py`.
 """
