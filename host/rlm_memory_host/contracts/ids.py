@@ -1,0 +1,105 @@
+"""Identifiers: how artifacts, experiments and projects are named. Pure functions, no I/O.
+
+Owns: digests to ids, the canonical JSON that identity is computed from, ULIDs. Does not own: where anything lies on
+disk. Base32 is RFC 4648 in lower case without padding; canonical JSON has keys sorted by code point, no spaces,
+non-ASCII kept, UTF-8.
+
+Source: DeepSeek Honcho specification, sections 27.1, 27.2, 28.1; the identity vectors.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import time
+from typing import Any, Final
+
+ARTIFACT_PREFIX: Final = "art_"
+EXPERIMENT_PREFIX: Final = "exp_"
+IDENTITY_VERSION: Final = 1
+
+_ARTIFACT = re.compile(r"art_[a-z2-7]{52}")
+_EXPERIMENT = re.compile(r"exp_[a-z2-7]{52}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def base32_lower(digest: bytes) -> str:
+    """RFC 4648 base32, lower case, no padding: 52 characters for a SHA-256 digest."""
+    return base64.b32encode(digest).decode("ascii").rstrip("=").lower()
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one serialisation that digests are computed over.
+
+    Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold, UnicodeEncodeError for lone
+    surrogates.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def artifact_id(sha256: bytes | str) -> str:
+    """`art_` + base32 of the digest (32 bytes, or 64 hexadecimal digits) of the artifact's bytes."""
+    digest = bytes.fromhex(sha256) if isinstance(sha256, str) else sha256
+    if len(digest) != 32:
+        raise ValueError(f"a SHA-256 digest has 32 bytes, not {len(digest)}")
+    return ARTIFACT_PREFIX + base32_lower(digest)
+
+
+def sha256_of(artifact: str) -> str:
+    """The digest, 64 hexadecimal digits, that an artifact id names. Raises ValueError when it is not one."""
+    if not is_artifact_id(artifact):
+        raise ValueError("not an artifact id")
+    return base64.b32decode(artifact[len(ARTIFACT_PREFIX) :].upper() + "====").hex()
+
+
+def identity_json(*, project_id: str, artifact: str, query_fingerprint: str, source_version: str) -> bytes:
+    """What an experiment is: nothing descriptive is part of it (section 27.2)."""
+    return canonical_json(
+        {
+            "artifactId": artifact,
+            "projectId": project_id,
+            "queryFingerprint": query_fingerprint,
+            "schemaVersion": IDENTITY_VERSION,
+            "sourceVersion": source_version,
+        }
+    )
+
+
+def experiment_id(*, project_id: str, artifact: str, query_fingerprint: str, source_version: str) -> str:
+    """`exp_` + base32 of the SHA-256 of `identity_json`."""
+    identity = identity_json(
+        project_id=project_id, artifact=artifact, query_fingerprint=query_fingerprint, source_version=source_version
+    )
+    return EXPERIMENT_PREFIX + base32_lower(hashlib.sha256(identity).digest())
+
+
+def project_key(project_id: str) -> str:
+    """The path-safe, one-way name of a project's folder (section 28.1)."""
+    return base32_lower(hashlib.sha256(project_id.encode("utf-8")).digest())
+
+
+def is_artifact_id(value: object) -> bool:
+    """Whether `value` has the form of an artifact id."""
+    return isinstance(value, str) and _ARTIFACT.fullmatch(value) is not None
+
+
+def is_experiment_id(value: object) -> bool:
+    """Whether `value` has the form of an experiment id."""
+    return isinstance(value, str) and _EXPERIMENT.fullmatch(value) is not None
+
+
+def is_sha256(value: object) -> bool:
+    """Whether `value` is a SHA-256 digest as 64 lower-case hexadecimal digits."""
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def new_ulid(milliseconds: int | None = None) -> str:
+    """A ULID: 48 bits of time (milliseconds since 1970, now when None) and 80 random bits, in Crockford's base32."""
+    moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
+    number = (moment & ((1 << 48) - 1)) << 80 | int.from_bytes(os.urandom(10), "big")
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
