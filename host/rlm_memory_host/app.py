@@ -147,8 +147,6 @@ class Host:
             return Ended(self._reason, drained)
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
-            if self._store is not None:
-                self._store.close()
             context.destroy(linger=500)
             calls.close()
             logs.stop(handler)
@@ -185,6 +183,8 @@ class Host:
         try:
             async with asyncio.timeout(self.settings.host.shutdown_seconds):
                 await kernels.close(self.settings.host.shutdown_seconds / 2)
+                if self._store is not None:
+                    await asyncio.get_running_loop().run_in_executor(self._pool, self._store.close)
                 return True
         except TimeoutError:
             return False

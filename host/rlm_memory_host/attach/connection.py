@@ -53,7 +53,7 @@ def read(path: Path, cwd: Path) -> Connection:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ProtocolError(f"connection_file: it cannot be opened ({error.strerror})") from error
-    with os.fdopen(fd, "rb") as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise ProtocolError("connection_file: it is not a regular file")
@@ -61,7 +61,10 @@ def read(path: Path, cwd: Path) -> Connection:
             raise ProtocolError("connection_file: it belongs to another user")
         if found.st_mode & 0o022:
             raise ProtocolError("connection_file: other users can write it")
-        data = file.read(MAX_FILE_BYTES + 1)
+        # One read gives all of a regular file of this size.
+        data = os.read(fd, MAX_FILE_BYTES + 1)
+    finally:
+        os.close(fd)
     if len(data) > MAX_FILE_BYTES:
         raise ProtocolError(f"connection_file: it has over {MAX_FILE_BYTES:,} bytes")
     try:

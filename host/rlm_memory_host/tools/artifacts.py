@@ -41,7 +41,7 @@ class ArtifactPort(Protocol):
         scope: Scope,
         request: RecordRequest,
         *,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Recorded:
         """Keep a file's exact bytes and its card."""

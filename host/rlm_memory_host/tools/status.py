@@ -100,9 +100,8 @@ def survey(
     except Exception as error:
         LOGGER.error("status_failed %s", where(error))
         return None, _broken("STORE_UNAVAILABLE")
-    skipped = counts.get("malformed_cards") or counts.get("diagnostics")
     artifact = Feature("on")
-    if skipped:
+    if counts.get("skipped"):
         artifact = Feature("degraded", "VALIDATION", "some cards are malformed and were left out of search")
     return counts, {"storage": Feature("on"), "artifact": artifact, "index": Feature("on")}
 
