@@ -104,12 +104,11 @@ class Kernels(Mapping[Path, Attachment]):
                 self._busy.pop(path, None)
 
     async def _attach(self, path: Path, process: ProcessId, request: AttachRequest) -> Attachment:
-        described = connection.read(path, request.cwd)
+        described, project = await self._look(path, request.cwd)
         held = self._held.get(path)
         if held is not None and held.connection.fingerprint != described.fingerprint:
             await self._drop(held)
             held = None
-        project = project_of(request.cwd, self._project_id)
         if held is None:
             known = self._roster.get(path)
             if known is not None and known.fingerprint == described.fingerprint:
@@ -129,25 +128,31 @@ class Kernels(Mapping[Path, Attachment]):
         The entry of an ended kernel stays as long as its connection file does: a restart under Jupyter comes back
         with it, and keeps its session.
         """
-        taken = 0
-        for entry in self._roster.load():
-            path = Path(entry.connection_file)
-            try:
-                described = connection.read(path, Path(entry.cwd))
-                if described.fingerprint != entry.fingerprint:
-                    raise ProtocolError("another kernel uses that connection file now")
-            except ProtocolError:
-                self._forget(path, entry.session)
-                continue
-            if entry.process is None or not entry.process.is_alive():
-                continue
-            try:
-                project = project_of(Path(entry.cwd), self._project_id)
-                await self._hold(self._known(entry, project), described)
-                taken += 1
-            except HostError as error:
-                LOGGER.warning("take_up_failed session=%s code=%s", short_hash(entry.session), error.code)
-        return taken
+        return sum(await asyncio.gather(*(self._take_up(entry) for entry in self._roster.load())))
+
+    async def _take_up(self, entry: Entry) -> bool:
+        path = Path(entry.connection_file)
+        try:
+            described, project = await self._look(path, Path(entry.cwd))
+            if described.fingerprint != entry.fingerprint:
+                raise ProtocolError("another kernel uses that connection file now")
+        except ProtocolError:
+            self._forget(path, entry.session)
+            return False
+        if entry.process is None or not entry.process.is_alive():
+            return False
+        try:
+            await self._hold(self._known(entry, project), described)
+        except HostError as error:
+            LOGGER.warning("take_up_failed session=%s code=%s", short_hash(entry.session), error.code)
+            return False
+        return True
+
+    async def _look(self, path: Path, cwd: Path) -> tuple[Connection, Project]:
+        """What the connection file and the kernel's folder say, read in a thread: either may lie on a slow disk."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._services.pool, lambda: (connection.read(path, cwd), project_of(cwd, self._project_id))
+        )
 
     async def close(self, seconds: float) -> None:
         """Stop admitting, cancel, drain for at most `seconds`, let every kernel go. The roster stays."""
