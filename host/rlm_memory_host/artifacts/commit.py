@@ -35,7 +35,7 @@ from rlm_memory_host.contracts.records import (
 )
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import Integrity, NotFound, Quota, StoreError
-from rlm_memory_host.storage.cards import publish, read_card, write_temporary
+from rlm_memory_host.storage.cards import CardReader, publish, read_card, write_temporary
 from rlm_memory_host.storage.catalogue import Catalogue, Signature, utc_text
 from rlm_memory_host.storage.files import FileLayer, writing
 from rlm_memory_host.storage.locks import CommitLock
@@ -53,6 +53,7 @@ class Parts:
     bounds: Bounds
     lock: CommitLock
     catalogue: Catalogue
+    cards: CardReader
     stager: Stager
     verifier: Verifier
 

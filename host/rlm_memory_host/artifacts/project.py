@@ -45,7 +45,9 @@ from rlm_memory_host.storage.sources import Source
 GRACE_SECONDS: Final = 24 * 3_600
 """Age after which a temp file belongs to nobody any more."""
 _SAMPLE_BYTES: Final = 4_096
-_SAMPLED_OBJECTS: Final = 32
+_SMALL_BYTES: Final = 64 << 10
+"""Up to here hashing costs less than looking at stored objects."""
+_SAMPLED_OBJECTS: Final = 8
 """Stored objects of the source's size that are sampled before it is simply copied."""
 
 
@@ -88,10 +90,18 @@ class Project:
         return outcome
 
     def _hash_if_known(self, source: Source, check: Check, progress: Progress | None) -> str | None:
-        """The source's digest when a stored object of its size looks the same; None to go on and copy."""
-        if not any(self._looks_like(source, name) for name in self._candidates(source.size)):
+        """The source's digest when these bytes are stored already; None to go on and copy.
+
+        A small source is hashed at once; of a larger one a sample must look like a stored object first.
+        """
+        candidates = self._candidates(source.size)
+        if source.size > _SMALL_BYTES:
+            candidates = [name for name in candidates if self._looks_like(source, name)]
+        if not candidates:
             return None
         sha256 = hash_descriptor(source.descriptor, source.size, check, reporter(progress, source.size))
+        if not self.parts.catalogue.has_artifact(ids.artifact_id(sha256)):
+            return None
         source.verify_unchanged()
         return sha256
 

@@ -44,7 +44,7 @@ from rlm_memory_host.contracts.records import (
 )
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import Disposed, Integrity, SettingsError, StoreError, ToolCancelled
-from rlm_memory_host.storage.cards import encode_sidecar, publish, read_card, read_sidecar, write_temporary
+from rlm_memory_host.storage.cards import CardReader, encode_sidecar, publish, read_sidecar, write_temporary
 from rlm_memory_host.storage.catalogue import Catalogue, utc_text
 from rlm_memory_host.storage.files import FileLayer, writing
 from rlm_memory_host.storage.locks import CommitLock
@@ -147,7 +147,7 @@ class ArtifactStore:
         with self._call("resolve"):
             current = check_version(current_source_version)
             parts = self._project(scope).parts
-            card = read_card(self._files, parts.layout, scope.project_id, experiment_id)
+            card = parts.cards.read(experiment_id)
             path = parts.layout.object(card.artifact.artifact_id)
             verdict = self._verifier.verify(
                 path, card.artifact.sha256, card.artifact.bytes, self._check_open, for_resolve=True
@@ -167,7 +167,7 @@ class ArtifactStore:
 
             def read(experiment: str) -> tuple[ExperimentCardV1, bool] | None:
                 try:
-                    card = read_card(self._files, parts.layout, scope.project_id, experiment)
+                    card = parts.cards.read(experiment)
                 except StoreError:
                     return None
                 return card, self._is_available(parts.layout, card)
@@ -188,7 +188,7 @@ class ArtifactStore:
         """
         with self._call("annotate"):
             parts = self._project(scope).parts
-            read_card(self._files, parts.layout, scope.project_id, experiment_id)
+            parts.cards.read(experiment_id)
             if annotation is None:
                 return read_sidecar(self._files, parts.layout, experiment_id)
             encode_sidecar(experiment_id, annotation)
@@ -271,8 +271,9 @@ class ArtifactStore:
                 layout = ProjectLayout.of(self._root, project_id)
                 lock = CommitLock(self._files, layout.lock)
                 catalogue = Catalogue(self._files, layout, project_id, lock)
+                cards = CardReader(self._files, layout, project_id)
                 parts = Parts(
-                    self._files, layout, project_id, self._bounds, lock, catalogue, self._stager, self._verifier
+                    self._files, layout, project_id, self._bounds, lock, catalogue, cards, self._stager, self._verifier
                 )
                 project = self._projects[project_id] = Project(parts)
             return project

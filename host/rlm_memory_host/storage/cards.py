@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -25,10 +26,11 @@ from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import MAX_CARD_BYTES, ExperimentCardV1, parse_card
 from rlm_memory_host.errors import Integrity, NotFound, StoreError
 from rlm_memory_host.storage.files import FileLayer, read_up_to
-from rlm_memory_host.storage.objects import discard
+from rlm_memory_host.storage.objects import discard, file_clock_ns
 from rlm_memory_host.storage.paths import ProjectLayout
 
 SIDECAR_VERSION: Final = 1
+REMEMBERED_CARDS: Final = 512
 
 CardIdentity = tuple[int, int, int, int]
 """Inode, size, mtime, ctime (nanoseconds) of a card's file."""
@@ -51,6 +53,39 @@ def read_card(files: FileLayer, layout: ProjectLayout, project_id: str, experime
     StoreError when it cannot be read.
     """
     return read_card_file(files, layout, project_id, experiment)[0]
+
+
+class CardReader:
+    """Reads cards of one project and remembers the last ones, each until its file's identity changes. Thread-safe."""
+
+    def __init__(self, files: FileLayer, layout: ProjectLayout, project_id: str) -> None:
+        self._files = files
+        self._layout = layout
+        self._project_id = project_id
+        self._known: dict[str, tuple[CardIdentity, ExperimentCardV1]] = {}
+        self._lock = threading.Lock()
+
+    def read(self, experiment: str) -> ExperimentCardV1:
+        """As `read_card`."""
+        with self._lock:
+            known = self._known.get(experiment)
+        if known is not None and self._identity(experiment) == known[0]:
+            return known[1]
+        started = file_clock_ns()
+        card, identity = read_card_file(self._files, self._layout, self._project_id, experiment)
+        with self._lock:
+            self._known.pop(experiment, None)
+            if started > identity[3]:
+                self._known[experiment] = (identity, card)
+            if len(self._known) > REMEMBERED_CARDS:
+                del self._known[next(iter(self._known))]
+        return card
+
+    def _identity(self, experiment: str) -> CardIdentity | None:
+        try:
+            return card_identity(self._files.stat(self._layout.card(experiment)))
+        except OSError:
+            return None
 
 
 def read_card_file(

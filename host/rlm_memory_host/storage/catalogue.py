@@ -234,6 +234,11 @@ class Catalogue:
         with self._lock:
             return self._index.has_horizon(epoch, horizon)
 
+    def has_artifact(self, artifact: str) -> bool:
+        """Whether a card names these bytes."""
+        with self._lock:
+            return artifact in self._holders
+
     def artifacts_of_size(self, size: int, limit: int) -> list[str]:
         """Artifact ids with that many bytes, the newest `limit` of them."""
         with self._lock:

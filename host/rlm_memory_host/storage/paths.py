@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
@@ -102,7 +103,7 @@ def _refused(reason: str) -> UnsafeSource:
     return UnsafeSource(f"source_path is refused: {reason}", INVALID_PATH)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProjectLayout:
     """Where a project's things lie below an artifact root (section 28.1). No text of a caller is a path part."""
 
@@ -113,22 +114,22 @@ class ProjectLayout:
         """The layout of `project_id` below `root`."""
         return cls(root / "projects" / ids.project_key(project_id))
 
-    @property
+    @cached_property
     def objects(self) -> Path:
         """The folder of objects."""
         return self.folder / "objects"
 
-    @property
+    @cached_property
     def cards(self) -> Path:
         """The folder of cards and sidecars."""
         return self.folder / "cards"
 
-    @property
+    @cached_property
     def temporary(self) -> Path:
         """The folder of files that are being written."""
         return self.folder / "tmp"
 
-    @property
+    @cached_property
     def lock(self) -> Path:
         """The commit lock."""
         return self.folder / "locks" / "commit"

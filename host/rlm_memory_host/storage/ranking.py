@@ -19,6 +19,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 K1: Final = 1.2
@@ -36,6 +37,11 @@ class Document:
     key: str
     updated_at: str
     """ISO 8601 in UTC: sorts by time."""
+
+
+_GONE: Final = Document("", "")
+_REVERSED: Final = {code: 126 - code for code in range(127)}
+"""Turns the order of ids round, so that one descending order has the newest first and equal times by ascending id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,9 @@ class _Posting:
     weights: array[float] = field(default_factory=lambda: array("f"))
     top: float = 0.0
 
+    def upto(self, stop: int) -> array[int]:
+        return self.numbers if stop == len(self.numbers) else self.numbers[:stop]
+
 
 class Index:
     """Documents by key. `len` counts the living."""
@@ -74,7 +83,8 @@ class Index:
         self._documents: list[Document | None] = []
         self._numbers: dict[str, int] = {}
         self._dead: set[int] = set()
-        self._by_time: list[tuple[str, int]] = []
+        self._order: list[tuple[str, str]] = []
+        self._by_time: list[tuple[str, str, int]] = []
         self._epoch = 0
 
     def __len__(self) -> int:
@@ -98,7 +108,9 @@ class Index:
         number = len(self._documents)
         self._documents.append(document)
         self._numbers[document.key] = number
-        insort(self._by_time, (document.updated_at, number))
+        order = (document.updated_at, document.key.translate(_REVERSED))
+        self._order.append(order)
+        insort(self._by_time, (*order, number))
         for facet in dict.fromkeys(facets):
             self._facets.setdefault(facet, array("I")).append(number)
         for term, weight in _weights(fields).items():
@@ -130,10 +142,12 @@ class Index:
                 if allowed is None or number in allowed:
                     exact.setdefault(number, []).append(facet)
         lists = self._lists(query.terms, end)
-        matching = set(exact).union(*(posting.numbers[:stop] for posting, _, stop in lists)) - self._dead
-        if allowed is not None:
-            matching &= allowed
-        scores = self._scores(lists, matching, exact, limit + offset)
+        matching = set(exact).union(*(posting.upto(stop) for posting, _, stop in lists))
+        is_whole = allowed is None and (not self._dead or matching.isdisjoint(self._dead))
+        if not is_whole:
+            matching -= self._dead
+            matching = matching if allowed is None else matching & allowed
+        scores = self._scores(lists, None if is_whole else matching, exact, limit + offset)
         chosen = self._best(scores, exact, limit + offset)[offset:]
         return [self._match(number, scores[number], exact.get(number, ())) for number in chosen], len(matching)
 
@@ -145,8 +159,8 @@ class Index:
             found = set(self._living(self._facets.get(facet, ()), end))
             allowed = found if allowed is None else allowed & found
         if query.since is not None:
-            first = bisect_left(self._by_time, (query.since, -1))
-            found = set(self._living((number for _, number in self._by_time[first:]), end))
+            first = bisect_left(self._by_time, (query.since,))
+            found = set(self._living((number for _, _, number in self._by_time[first:]), end))
             allowed = found if allowed is None else allowed & found
         return allowed
 
@@ -158,15 +172,9 @@ class Index:
             total = len(allowed)
         else:
             total = end - sum(number < end for number in self._dead)
-        chosen: list[int] = []
-        last = ""
-        for updated_at, number in reversed(self._by_time):
-            if len(chosen) >= limit + offset and updated_at != last:
-                break
-            if number < end and number not in self._dead and (allowed is None or number in allowed):
-                chosen.append(number)
-                last = updated_at
-        page = self._sorted(chosen, {})[offset : offset + limit]
+        numbers = (number for _, _, number in reversed(self._by_time))
+        found = numbers if allowed is None else (number for number in numbers if number in allowed)
+        page = islice(self._living(found, end), offset, offset + limit)
         return [self._match(number, 0.0, ()) for number in page], total
 
     # -- ranking -----------------------------------------------------------------------------------------------------
@@ -187,12 +195,12 @@ class Index:
 
     @staticmethod
     def _scores(
-        lists: list[tuple[_Posting, float, int]], matching: set[int], exact: Collection[int], wanted: int
+        lists: list[tuple[_Posting, float, int]], matching: set[int] | None, exact: Collection[int], wanted: int
     ) -> dict[int, float]:
         """Scores of at least the best `wanted` documents, and of the exact ones.
 
         Once the best `wanted` are further ahead than all remaining lists can lift a newcomer, those lists only add to
-        documents that are known already.
+        documents that are known already. `matching` None: every document of every list counts.
         """
         scores = dict.fromkeys(exact, 0.0)
         rest = sum(idf * posting.top for posting, idf, _ in lists)
@@ -211,35 +219,27 @@ class Index:
         if count <= 0 or not rest:
             return first[:wanted]
         floor = heapq.nlargest(count, rest.values())[-1]
-        above = [number for number, score in rest.items() if score > floor]
-        level = [number for number, score in rest.items() if score == floor]
+        top = [number for number, score in rest.items() if score >= floor]
+        above = [number for number in top if rest[number] > floor] if len(top) > count else top
+        level = [number for number in top if rest[number] == floor] if len(top) > count else []
         return first + self._sorted(above, scores) + self._latest(level, count - len(above))
 
     def _latest(self, numbers: list[int], count: int) -> list[int]:
         """The first `count` of documents with one score."""
-        if len(numbers) > count:
-            times = [self._time(number) for number in numbers]
-            floor = heapq.nlargest(count, times)[-1] if count else ""
-            numbers = [number for number, time in zip(numbers, times, strict=True) if time >= floor]
-        return self._sorted(numbers, {})[:count]
+        if len(numbers) * count < len(self._by_time):
+            return self._sorted(numbers, {})[:count]
+        level = set(numbers)
+        return list(islice((number for _, _, number in reversed(self._by_time) if number in level), count))
 
     def _sorted(self, numbers: list[int], scores: dict[int, float]) -> list[int]:
-        numbers.sort(key=self._key)
-        numbers.sort(key=self._time, reverse=True)
+        numbers.sort(key=self._order.__getitem__, reverse=True)
         if scores:
             numbers.sort(key=scores.__getitem__, reverse=True)
         return numbers
 
-    def _key(self, number: int) -> str:
-        document = self._documents[number]
-        return document.key if document else ""
-
-    def _time(self, number: int) -> str:
-        document = self._documents[number]
-        return document.updated_at if document else ""
-
     def _match(self, number: int, score: float, exact: Iterable[str]) -> Match:
-        return Match(self._key(number), self._time(number), score, tuple(exact))
+        document = self._documents[number] or _GONE
+        return Match(document.key, document.updated_at, score, tuple(exact))
 
     def _compact(self) -> None:
         """Renumber the living, in their order. Cursors given out before see a fresh collection."""
@@ -254,7 +254,8 @@ class Index:
             posting.numbers = array("I", (number for number, _ in pairs))
             posting.weights = array("f", (weight for _, weight in pairs))
             posting.top = max(posting.weights)
-        self._by_time = [(time, moved[number]) for time, number in self._by_time if number in moved]
+        self._by_time = [(time, key, moved[number]) for time, key, number in self._by_time if number in moved]
+        self._order = [self._order[number] for number in moved]
         self._documents = list(kept)
         self._numbers = {document.key: number for number, document in enumerate(kept)}
         self._dead = set()
@@ -265,9 +266,20 @@ def _moved(numbers: Iterable[int], moved: dict[int, int]) -> list[int]:
     return [moved[number] for number in numbers if number in moved]
 
 
-def _accumulate(scores: dict[int, float], posting: _Posting, idf: float, stop: int, among: Collection[int]) -> None:
-    """Add one list's share to the scores of the documents in `among`."""
+def _accumulate(
+    scores: dict[int, float], posting: _Posting, idf: float, stop: int, among: Collection[int] | None
+) -> None:
+    """Add one list's share to the scores of the documents in `among` (None: all)."""
     numbers, weights = posting.numbers, posting.weights
+    if among is None:
+        shares = [idf * weight for weight in (weights if stop == len(weights) else weights[:stop])]
+        if not scores:
+            scores.update(zip(numbers, shares, strict=False))
+            return
+        known = scores.get
+        for number, share in zip(numbers, shares, strict=False):
+            scores[number] = known(number, 0.0) + share
+        return
     if len(among) * 8 < stop:
         for number in list(among):
             at = bisect_left(numbers, number, 0, stop)

@@ -76,22 +76,28 @@ def query_terms(text: str) -> list[str]:
 
 
 def _terms(text: str, *, is_query: bool) -> list[str]:
-    words = [word for token in _tokens(normalise(text)) for word in _expand(token, is_query)]
+    shaped = normalise(text)
+    if shaped.isascii():
+        words = _ASCII_WORDS.findall(shaped)
+        found = [term for word in words for term in _word_terms(word)]
+        return found or [term for word in words for term in _with_parts(word)]
+    words = [word for token in _tokens(shaped) for word in _expand(token, is_query)]
     kept = [word for word in words if word not in STOP_WORDS] or words
-    found: list[str] = []
-    for word in kept:
-        found.append(word)
-        stem = _stem(word)
-        if stem != word:
-            found.append(stem)
-    return found
+    return [term for word in kept for term in _with_stem(word)]
+
+
+@lru_cache(maxsize=65_536)
+def _word_terms(word: str) -> tuple[str, ...]:
+    """The terms of one joined word, without stop words. Remembered: cards repeat their words."""
+    return tuple(term for part in _with_parts(word) if part not in STOP_WORDS for term in _with_stem(part))
+
+
+def _with_stem(word: str) -> tuple[str, ...]:
+    stem = _stem(word)
+    return (word,) if stem == word else (word, stem)
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
-    if text.isascii():
-        for match in _ASCII_WORDS.finditer(text):
-            yield _WORD, match.group()
-        return
     start = 0
     while start < len(text):
         kind = _kind(text[start])
