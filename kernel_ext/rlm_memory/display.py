@@ -26,7 +26,7 @@ def clean(value: object, limit: int = CELL_CHARACTERS) -> str:
 def size(count: int) -> str:
     """A byte count for people: 8 bytes, 1.2 kB, 3.4 MB."""
     if count < 1000:
-        return f"{count} bytes"
+        return f"{count} byte{'' if count == 1 else 's'}"
     number, units = count / 1000, iter(("kB", "MB", "GB", "TB"))
     unit = next(units)
     while number >= 999.95:

@@ -9,6 +9,8 @@ Source: design page "Kernel <-> host", Wire.
 
 from __future__ import annotations
 
+import linecache
+import traceback
 from typing import Any
 
 from rlm_memory import wire
@@ -24,6 +26,16 @@ class MemoryFault(Exception):
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.code = code if code is not None else self.default_code
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: where in the caller's own code, then the one line that says what to do."""
+        place = ""
+        for frame, line in traceback.walk_tb(self.__traceback__):
+            if str(frame.f_globals.get("__name__", "")).split(".")[0] == "rlm_memory":
+                break
+            code = linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()
+            place = f"line {line}: {code}" if code else place
+        return [*([place] if place else []), f"{type(self).__name__}: {self}"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process hands its failure to its parent; what it was made with must come along.

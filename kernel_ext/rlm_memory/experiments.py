@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from rlm_memory import operations, reuse
 from rlm_memory.kept import kept, state
+from rlm_memory.references import known_ids
 from rlm_memory.results import Resolved, Reuse
 from rlm_memory.twins import awaited, blocking
 
-KNOWN_IDS: Final = 200
 _NAMES: Final = ("get", "last_reuse", "load", "preview", "record", "resolve", "search")
 
 
@@ -42,7 +42,7 @@ class Experiments:
         return self.resolve(ref)
 
     def _ipython_key_completions_(self) -> list[str]:
-        return list(state().get("known_ids", {}))
+        return known_ids()
 
     def __dir__(self) -> list[str]:
         return sorted(_NAMES)

@@ -46,13 +46,14 @@ def dial(path: Path, message: Mapping[str, Any]) -> tuple[socket.socket, dict[st
     if answer.get("status") != "ok":
         connection.close()
         raise errors.from_code(str(answer.get("code") or wire.NO_HOST), f"the host refused: {answer.get('error')}")
+    connection.setblocking(False)
     return connection, answer
 
 
 def is_gone(connection: socket.socket) -> bool:
     """Whether the other side closed a lifeline. Never waits."""
     try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        return connection.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
         return False
     except OSError:

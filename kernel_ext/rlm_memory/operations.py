@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from rlm_memory import display, errors, fingerprints, sources, wire
 from rlm_memory.annotation import environment, fit
 from rlm_memory.connect import Host
-from rlm_memory.references import experiment_id, title_of
+from rlm_memory.references import experiment_id, remember, title_of
 from rlm_memory.results import Hit, Preview, Recorded, Resolved, SearchResults, card_fields
 from rlm_memory.steps import Ask, Meet, Steps, Work
 from rlm_memory.tools import tool
@@ -101,7 +101,9 @@ def record(
         notes["lineage"]["derived_from"] = parents
     warnings = list(cast("Iterable[str]", value.get("warnings") or ()))
     warnings += yield from _annotate(str(value.get("experiment_id")), notes, host)
-    return _recorded(request, value, warnings)
+    recorded = _recorded(request, value, warnings)
+    remember(recorded.experiment_id)
+    return recorded
 
 
 def search(
@@ -132,6 +134,7 @@ def search(
     value: Mapping[str, Any] = yield from tool("memory_search", arguments)
     rows = cast("list[Mapping[str, Any]]", value.get("results") or [])
     hits = tuple(_hit(row) for row in rows if row.get("kind", "experiment-card") == "experiment-card")
+    remember(*(hit.experiment_id for hit in reversed(hits)))
     return SearchResults(
         hits, int(value.get("total") or len(hits)), value.get("cursor"), tuple(value.get("warnings") or ())
     )

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from rlm_memory import errors
+from rlm_memory.kept import state
 from rlm_memory.steps import Steps
 from rlm_memory.tools import tool
 
 FULL_CHARACTERS: Final = 52
 SHORTEST: Final = 8
 PAGE: Final = 50
+KNOWN_IDS: Final = 200
 _ID: Final = re.compile(r"(exp|art)_([a-z2-7]+)")
 
 
@@ -41,6 +43,21 @@ def experiment_id(reference: Any) -> Steps[str]:
     if parts is None or is_whole or not SHORTEST <= len(parts[2]) <= FULL_CHARACTERS:
         return text
     return (yield from _by_prefix(text, "experiment_id" if parts[1] == "exp" else "artifact_id"))
+
+
+def remember(*ids: str) -> None:
+    """Keep the last ids that this kernel saw, for Tab completion only."""
+    known = cast("dict[str, None]", state().setdefault("known_ids", {}))
+    for identity in ids:
+        known.pop(identity, None)
+        known[identity] = None
+    for old in list(known)[:-KNOWN_IDS]:
+        known.pop(old, None)
+
+
+def known_ids() -> list[str]:
+    """The ids kept by `remember`, newest first."""
+    return list(reversed(state().get("known_ids", {})))
 
 
 def title_of(ref: Any) -> str:

@@ -256,7 +256,9 @@ class Status:
 
 
 def shape_text(shape: tuple[int, ...] | None, size: int | None) -> str:
-    """`3 x 2` for a shape, else the byte count; empty when neither is known."""
+    """`3 x 2` for a shape, `3 items` along one axis, else the byte count; empty when neither is known."""
+    if shape and len(shape) == 1:
+        return f"{shape[0]:,} item{'' if shape[0] == 1 else 's'}"
     if shape:
         return " x ".join(f"{length:,}" for length in shape)
     return "" if size is None else display.size(size)

@@ -7,7 +7,7 @@ Source: design page "Exact results", Resolve (`get` returns only what resolve ca
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from rlm_memory import errors, fingerprints
 from rlm_memory.kept import state
@@ -15,7 +15,7 @@ from rlm_memory.operations import UNKNOWN, resolve, search
 from rlm_memory.results import Resolved, Reuse
 from rlm_memory.steps import Steps, Work
 
-CANDIDATES = 50
+PAGE: Final = 50
 
 
 def get(
@@ -46,19 +46,32 @@ def get(
         return _none("no source_version was given, so freshness cannot be told and nothing is reused")
     if not isinstance(source_version, str) or not source_version:
         raise errors.Invalid(f"source_version must be text that is not empty, not {source_version!r}")
-    found = yield from search(digest, limit=CANDIDATES)
-    same = [hit for hit in found if hit.query_fingerprint == digest]
-    if not same:
-        return _none("no recorded result has this fingerprint")
-    for hit in same:
-        if hit.source_version != source_version or not hit.local_available:
-            continue
-        resolved = yield from resolve(hit, source_version)
-        if resolved.freshness == "fresh":
-            _say(Reuse(True, "same fingerprint, same source version, bytes verified", len(same)))
-            return resolved
-    versions = ", ".join(sorted({repr(hit.source_version) for hit in same})[:5])
-    return _none(f"recorded for source version {versions}, not for {source_version!r}", len(same))
+    versions: dict[str, int] = {}
+    cursor: str | None = None
+    while True:
+        page = yield from search(digest, limit=PAGE, cursor=cursor)
+        for hit in page:
+            if hit.query_fingerprint != digest:
+                continue
+            versions[hit.source_version] = versions.get(hit.source_version, 0) + 1
+            if hit.source_version != source_version or not hit.local_available:
+                continue
+            resolved = yield from resolve(hit, source_version)
+            if resolved.freshness == "fresh":
+                _say(Reuse(True, "same fingerprint, same source version, bytes verified", sum(versions.values())))
+                return resolved
+        cursor = page.cursor
+        if cursor is None:
+            return _none(_why_not(versions, source_version), sum(versions.values()))
+
+
+def _why_not(versions: dict[str, int], wanted: str) -> str:
+    if not versions:
+        return "no recorded result has this fingerprint"
+    if wanted in versions:
+        return f"recorded for source version {wanted!r}, but its bytes are not here"
+    named = ", ".join(repr(version) for version in sorted(versions)[:5])
+    return f"recorded for source version {named}, not for {wanted!r}"
 
 
 def _none(why: str, candidates: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""`python -m rlm_memory.testing --state-root DIR [--folder DIR] [--foreign] [--attach CONNECTION_FILE]`."""
+"""A fake host as a process: `python -m rlm_memory.testing --state-root DIR`; `--help` tells the options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import threading
 from pathlib import Path
 
-from rlm_memory.testing import FakeHost
+from rlm_memory.testing import FakeHost, Seen
+
+FOR_EVER_SECONDS = 1e9
 
 
 def main() -> None:
@@ -16,8 +18,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--foreign", action="store_true")
     parser.add_argument("--attach", type=Path)
+    parser.add_argument("--hold", metavar="TOOL", help="never answer this tool; print `held` when it is called")
     told = parser.parse_args()
-    with FakeHost(told.folder or told.state_root / "fake", foreign=told.foreign) as host:
+
+    def script(seen: Seen) -> float:
+        if told.hold is None or seen.data.get("name") != told.hold:
+            return 0.0
+        print("held", flush=True)
+        return FOR_EVER_SECONDS
+
+    with FakeHost(told.folder or told.state_root / "fake", foreign=told.foreign, script=script) as host:
         if told.attach is None:
             host.listen(told.state_root)
         else:

@@ -76,7 +76,7 @@ class FakeHost:
         self.session_dir = folder / "session"
         (self.session_dir / "exports").mkdir(parents=True, exist_ok=True)
         self.store = FakeStore(folder / "store")
-        self.tools: dict[str, Tool] = dict(tools or self.store.tools(self.session_dir / "exports"))
+        self.tools: dict[str, Tool] = dict(self.store.tools(self.session_dir / "exports") if tools is None else tools)
         self.script = script
         self.seen: list[Seen] = []
         self.cancelled: list[str] = []
