@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import invariants
@@ -128,6 +129,16 @@ def test_an_object_is_hashed_once_a_process_or_each_time(world: World, integrity
             while time.time_ns() < until:
                 pass
     assert len(stamps) == (1 if integrity == "cached" else 3)
+
+
+def test_the_first_resolve_hashes_even_what_this_process_recorded(world: World, store: ArtifactStore) -> None:
+    """What was right when it was written is looked at again before it is first served."""
+    done = world.record(store, b"bytes")
+    recorded = time.time_ns()
+    while time.time_ns() < recorded + 20_000_000:
+        os.sched_yield()
+    verified = datetime.fromisoformat(store.resolve(world.scope(), done.experiment_id).verified_at)
+    assert verified.timestamp() * 1e9 > recorded + 10_000_000
 
 
 @pytest.mark.parametrize("how", ["missing", "short", "empty", "folder", "link"])

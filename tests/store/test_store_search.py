@@ -8,6 +8,8 @@ import unicodedata
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,9 @@ from hypothesis import strategies as st
 from rlm_memory_host.artifacts import ArtifactStore
 from rlm_memory_host.contracts.records import Bounds, SearchRequest
 from rlm_memory_host.errors import StoreError
+from rlm_memory_host.storage import catalogue
 from rlm_memory_host.storage.faults import RecordingLayer
+from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.ranking import Document, Index, Query
 from rlm_memory_host.storage.tokens import document_terms, normalise, query_terms
 from store_harness import World, card_json, find, fingerprint, list_all
@@ -286,6 +290,33 @@ def test_cards_that_others_add_change_and_remove_are_noticed(world: World, store
     with world.open() as other:
         new = world.record(other, b"by another host", title="neighbour", query_fingerprint=fingerprint("n"))
     assert find(store, world.scope(), "neighbour") == [new.experiment_id]
+
+
+class CoarseLayer(FileLayer):
+    """A file system whose clock ticks only when a test says so, as those with whole seconds do for a while."""
+
+    tick = 10**18
+
+    def stat(self, path: Path) -> Any:
+        state = super().stat(path)
+        return SimpleNamespace(
+            st_ino=state.st_ino,
+            st_size=state.st_size,
+            st_dev=state.st_dev,
+            st_mtime_ns=self.tick,
+            st_ctime_ns=self.tick,
+        )
+
+
+def test_a_card_added_in_the_tick_of_a_scan_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time stamps are coarse the folder may look unchanged; it is looked at again until it cannot."""
+    layer = CoarseLayer()
+    monkeypatch.setattr(catalogue, "file_clock_ns", lambda: layer.tick)
+    plant(world, range(2))
+    with world.open(files=layer) as store:
+        assert len(find(store, world.scope())) == 2
+        plant(world, range(2, 3))
+        assert len(find(store, world.scope())) == 3
 
 
 def test_broken_cards_never_keep_the_good_ones_from_being_found(world: World) -> None:

@@ -63,7 +63,8 @@ def test_links_are_refused_wherever_they_stand(world: World, store: ArtifactStor
     assert exports is not None
     (exports / "link").symlink_to(outside / "f")
     (exports / "folder").symlink_to(outside)
-    (exports / "hard").hardlink_to(outside / "f")
+    (outside / "g").write_text("another")
+    (exports / "hard").hardlink_to(outside / "g")
     assert refused(world, store, exports / "link") == "UNSAFE_FILESYSTEM_ENTRY"
     assert refused(world, store, exports / "folder" / "f") == "UNSAFE_FILESYSTEM_ENTRY"
     assert refused(world, store, exports / "hard") == "UNSAFE_FILESYSTEM_ENTRY"
