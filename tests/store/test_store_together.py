@@ -159,19 +159,19 @@ def test_streaming_happens_outside_the_lock(world: World) -> None:
 
 def test_the_same_bytes_published_by_another_meanwhile_are_no_damage(world: World) -> None:
     """Who comes second is told "deduplicated"; the object stays the file that readers may have open."""
-    path = world.write(b"same" * 1_000, "same.bin")
+    source = world.write(b"same" * 1_000, "same.bin")
     with world.open() as other:
 
         class Overtaken(FileLayer):
-            def copy(self, source: int, descriptor: int, offset: int, count: int) -> int:
+            def open_lock(self, path: Path) -> int:
                 if not world.objects():
-                    other.record(world.scope(), request(path))
-                return super().copy(source, descriptor, offset, count)
+                    other.record(world.scope(), request(source))
+                return super().open_lock(path)
 
         with world.open(files=Overtaken()) as store:
-            done = store.record(world.scope(), request(path))
+            done = store.record(world.scope(), request(source, title="another"))
     assert (done.deduplicated, done.warnings) == (True, ())
-    invariants.check_store(world, {done.experiment_id: path.read_bytes()})
+    invariants.check_store(world, {done.experiment_id: source.read_bytes()})
     assert not list(world.layout.temporary.iterdir())
 
 
