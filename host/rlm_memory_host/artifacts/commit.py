@@ -3,8 +3,8 @@
 Owns: steps 2 to 6 of the order of writes that `artifacts.project` states, the quotas, merging a card with the one that
 is there. Does not own: streaming and hashing, which happen before without any lock.
 
-An error undoes what this commit did before the lock is released: a new card is removed again, a new object too, the
-count of bytes goes back. An object that replaced a damaged one stays.
+An error undoes what this commit did before the lock is released: a new card is removed again, a changed one put back,
+a new object removed, the count of bytes lowered. An object that replaced a damaged one stays.
 
 Source: DeepSeek Honcho specification, sections 27.2, 28.3, 28.5, 29.1.
 """
@@ -25,6 +25,7 @@ from rlm_memory.wire import CARD_QUOTA_EXCEEDED
 
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import (
+    MAX_CARD_BYTES,
     ArtifactRefV1,
     Bounds,
     ExperimentCardV1,
@@ -212,8 +213,17 @@ class _Commit:
             raise failures[0]
         if new:
             self._undo.append(lambda: self._files.unlink(target))
+        else:
+            before = self._files.read_all(target, MAX_CARD_BYTES)
+            self._undo.append(lambda: self._put_back(target, before))
         publish(self._files, temporary, target)
         self._files.fsync_folder(layout.cards)
+
+    def _put_back(self, target: Path, data: bytes) -> None:
+        if self._files.read_all(target, MAX_CARD_BYTES) != data:
+            temporary = self._parts.layout.new_temporary("card")
+            write_temporary(self._files, temporary, data)
+            publish(self._files, temporary, target)
 
     def _card(self, existing: ExperimentCardV1 | None) -> ExperimentCardV1:
         return self._new_card() if existing is None else self._updated_card(existing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -72,6 +73,8 @@ def session(place: Path) -> Generator[Session]:
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", str(connection)]
         kernel = stack.enter_context(_started(command, place, environment))
         client = _client(connection)
+        _wait_heartbeat(client, place, kernel)
+        client.start_channels()
         stack.callback(client.stop_channels)
         try:
             client.wait_for_ready(timeout=START_SECONDS)
@@ -138,8 +141,18 @@ def _client(connection: Path) -> Any:
 
     client: Any = BlockingKernelClient(connection_file=str(connection))
     client.load_connection_file()
-    client.start_channels()
     return client
+
+
+def _wait_heartbeat(client: Any, place: Path, kernel: subprocess.Popen[bytes]) -> None:
+    """Wait until the kernel's ports are open: the client takes a heart that does not beat yet for a dead kernel."""
+    for _ in range(int(START_SECONDS / _TICK_SECONDS)):
+        with contextlib.suppress(OSError), socket.create_connection((client.ip, client.hb_port), _TICK_SECONDS):
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            kernel.wait(_TICK_SECONDS)
+            break
+    raise HostError(f"the kernel did not start: {_last_line(place / 'output.log')}")
 
 
 def _first_line(code: str) -> str:

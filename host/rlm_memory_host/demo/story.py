@@ -63,7 +63,7 @@ print(_json.dumps({{"experiment_id": _hit.experiment_id, "title": _hit.title, "m
     "hits": len(_hits), "sha256": _resolved.sha256, "content": _digest(_whole), "fresh": _resolved.freshness,
     "later": _later.freshness, "reused": _reuse is not None and _reuse.experiment_id == _hit.experiment_id,
     "not_reused": _no_reuse is None, "slice_shape": list(_part.shape), "slice_equal": bool(_part.equals(_expected)),
-    "table": [[str(name) for name in _part.columns], *([str(cell) for cell in row] for row in _part.values.tolist())],
+    "table": [[str(name) for name in _part.columns], *([str(cell) for cell in row] for row in _part.round(1).values.tolist())],
     "milliseconds": {{"search": _search_ms, "verify": _verify_ms, "load": _load_ms, "slice": _slice_ms}}}}))
 """
 )

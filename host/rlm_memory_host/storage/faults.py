@@ -25,10 +25,11 @@ class Crashed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One announced operation; `target` is the path it works on."""
+    """One announced operation; `target` is the path it works on, `source` where a rename comes from."""
 
     name: str
     target: str
+    source: str = ""
 
 
 class RecordingLayer(FileLayer):
@@ -52,11 +53,11 @@ class RecordingLayer(FileLayer):
         self._names[descriptor] = str(path)
         return descriptor
 
-    def change(self, operation: str, target: str | Path | int) -> None:
+    def change(self, operation: str, target: str | Path | int, source: str | Path | None = None) -> None:
         """Record, then let the operation happen."""
         with self._lock:
             name = self._names.get(target, "?") if isinstance(target, int) else str(target)
-            self.changes.append(Operation(operation, name))
+            self.changes.append(Operation(operation, name, str(source or "")))
 
     def look(self, operation: str, target: str | Path) -> None:
         """Record a read."""
@@ -78,9 +79,9 @@ class CrashingLayer(RecordingLayer):
         self.exit_code = exit_code
         self.crashed = False
 
-    def change(self, operation: str, target: str | Path | int) -> None:
+    def change(self, operation: str, target: str | Path | int, source: str | Path | None = None) -> None:
         """Record, and end when it is time."""
-        super().change(operation, target)
+        super().change(operation, target, source)
         if self.crashed or (len(self.changes) >= self.at and not (self.torn and operation in ("write", "copy"))):
             self._end()
 
@@ -116,9 +117,9 @@ class FaultyLayer(RecordingLayer):
         self.times = times
         self.failed = 0
 
-    def change(self, operation: str, target: str | Path | int) -> None:
+    def change(self, operation: str, target: str | Path | int, source: str | Path | None = None) -> None:
         """Record, and fail when it is time."""
-        super().change(operation, target)
+        super().change(operation, target, source)
         if len(self.changes) >= self.at and self.failed < self.times:
             self.failed += 1
             raise OSError(self.error, errno.errorcode.get(self.error, "injected"))

@@ -63,8 +63,11 @@ def writing() -> Generator[None]:
 class FileLayer:
     """Operations on the real file system. Thread-safe: it has no state. Raises OSError as the system does."""
 
-    def change(self, operation: str, target: str | Path | int) -> None:
-        """Called before every operation that changes the store (a path, or a descriptor of `create`)."""
+    def change(self, operation: str, target: str | Path | int, source: str | Path | None = None) -> None:
+        """Called before every operation that changes the store: a path, or a descriptor of `create`.
+
+        `source` is where a rename comes from.
+        """
 
     def look(self, operation: str, target: str | Path) -> None:
         """Called before every operation that reads by path."""
@@ -94,7 +97,7 @@ class FileLayer:
 
     def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
         """Write `data` (few bytes) at `offset`."""
-        self._changed("write", descriptor, lambda: os.pwrite(descriptor, data, offset))
+        self._changed("write_at", descriptor, lambda: os.pwrite(descriptor, data, offset))
 
     def clone(self, source: int, descriptor: int) -> bool:
         """Share the source's blocks where the file system can (FICLONE); False where it cannot."""
@@ -139,7 +142,7 @@ class FileLayer:
 
     def rename(self, source: Path, target: Path) -> None:
         """Move within the store, replacing the target in one step."""
-        self._changed("rename", target, lambda: source.replace(target))
+        self._changed("rename", target, lambda: source.replace(target), source)
 
     def unlink(self, path: Path) -> None:
         """Remove a file. FileNotFoundError when it is not there."""
@@ -147,6 +150,8 @@ class FileLayer:
 
     def make_folder(self, path: Path) -> bool:
         """Make a folder of mode 0700 below an existing one; False when it was there."""
+        if path.exists():
+            return False
 
         def call() -> bool:
             try:
@@ -196,10 +201,12 @@ class FileLayer:
         except FileNotFoundError:
             return []
 
-    def _changed(self, operation: str, target: str | Path | int, call: Callable[[], _T]) -> _T:
+    def _changed(
+        self, operation: str, target: str | Path | int, call: Callable[[], _T], source: Path | None = None
+    ) -> _T:
         while True:
             try:
-                self.change(operation, target)
+                self.change(operation, target, source)
                 return call()
             except InterruptedError:
                 continue
