@@ -133,6 +133,8 @@ class Asked:
     sentence: str = ""
     by_name: bool = False
     """The sentence names the target, not only "this"."""
+    negated: tuple[Action, ...] = ()
+    """Classes that the sentence naming the target forbids ("don't forget …")."""
 
     @property
     def is_ambiguous(self) -> bool:
@@ -152,23 +154,32 @@ def actions_in(sentence: str) -> tuple[Action, ...]:
     return tuple(found)
 
 
+def negated_in(sentence: str) -> tuple[Action, ...]:
+    """The cue classes that one sentence forbids: `forget` for "don't forget", `restore` for 不要恢复."""
+    text = normalise(sentence).replace("’", "'")
+    return tuple(action for action in ACTIONS if _CUES[action][1].search(text))
+
+
 def asked_about(message: str | None, names: tuple[str, ...], memory_id: str = "") -> Asked:
     """What the latest user message asks about the memory with these names (title, body, alias, the given target).
 
     Looks at the sentences that name it; where none does, at one that only points ("forget that").
     """
     pointing: Asked | None = None
+    negated: list[Action] = []
     for statement in statements(message or ""):
         if not _may_ask(statement):
             continue
         actions = actions_in(statement.text)
-        if not actions:
-            continue
-        if names_target(statement.text, names, memory_id):
-            return Asked(actions, statement.text, by_name=True)
-        if _DEICTIC.search(normalise(statement.text)):
+        is_named = names_target(statement.text, names, memory_id)
+        if is_named or _DEICTIC.search(normalise(statement.text)):
+            negated.extend(negated_in(statement.text))
+        if actions and is_named:
+            return Asked(actions, statement.text, by_name=True, negated=tuple(negated))
+        if actions and _DEICTIC.search(normalise(statement.text)):
             pointing = pointing or Asked(actions, statement.text)
-    return pointing or Asked()
+    found = pointing or Asked()
+    return Asked(found.actions, found.sentence, negated=tuple(negated))
 
 
 def _may_ask(statement: Statement) -> bool:

@@ -95,14 +95,15 @@ def decide(
 ) -> Decision:
     """The table's answer: the strictest cell of the layer's column and those the text falls in.
 
-    A user's own words for the global layer count there only when that message speaks of all projects; else they go to
-    the project with a note.
+    What is asked for the global layer goes to the project with a note unless the user's captured message speaks of all
+    projects: a model may ask, the host decides. A child's request is refused and the operator's needs no cue.
     """
     if writer not in _TABLE:
         return Decision(Outcome.REFUSED, layer, "unknown-writer")
     note = ""
-    if layer is LayerKind.GLOBAL and writer is Authority.USER and not has_cross_project_cue:
-        layer, note = LayerKind.PROJECT, "kept in the project: the message names no other projects"
+    needs_cue = writer in (Authority.USER, Authority.MODEL, Authority.BACKGROUND)
+    if layer is LayerKind.GLOBAL and needs_cue and not has_cross_project_cue:
+        layer, note = LayerKind.PROJECT, "kept in the project: the user's message does not speak of all projects"
     row = _TABLE[writer]
     wanted: set[Column] = {_column_of(layer), *columns}
     if note:

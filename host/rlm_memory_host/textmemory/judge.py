@@ -246,6 +246,13 @@ def updated(old: Said, new: Said) -> str:
     return text.strip("\n") if text.strip() else new.body
 
 
+def remaining(old: Said, new: Said) -> str:
+    """What of the old text the new one does not speak of; "" when it replaces all of it."""
+    replaced = _replaced(old, new)
+    kept = [sentence.text for sentence in split(old.body) if sentence not in replaced]
+    return "\n".join(kept) if replaced else old.body
+
+
 def _replaced(old: Said, new: Said) -> list[Sentence]:
     """The old sentences that the new text stands instead of, in order."""
     before = split(old.body)

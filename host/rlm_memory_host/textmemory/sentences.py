@@ -27,6 +27,7 @@ _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _FINAL_STOP: Final = ".!。！ \t"
 _APOSTROPHES: Final = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "′": "'", "＇": "'", "`": "'"})
+_CONTRACTION: Final = re.compile(r"\b[a-z]+n't\b|(?<=\w)'(?:s|m|re|ve|ll|d)\b", re.IGNORECASE)
 _PARTICLES: Final = frozenset("的了是在着过吧呢啊吗我你他她它们把被就也都和与及")
 _SIGNS: Final = frozenset("°©®™")
 
@@ -91,7 +92,8 @@ def features(text: str) -> frozenset[str]:
 @lru_cache(maxsize=8_192)
 def ordered(text: str) -> tuple[str, ...]:
     """The features of a text in the order in which they are first said."""
-    stems = dict.fromkeys(_stem(term) for term in document_terms(_THOUSANDS.sub("", text)))
+    plain = _CONTRACTION.sub(" ", _THOUSANDS.sub("", text).translate(_APOSTROPHES))
+    stems = dict.fromkeys(_stem(term) for term in document_terms(plain))
     return tuple(item for item in stems if item not in _PARTICLES and item not in _SIGNS)
 
 
