@@ -4,7 +4,7 @@ Owns: the record's form, the chain, its verification. Does not own: the manifest
 (`storage.journal`) or when a record is due. Contents appear only as SHA-256 over a random salt and the text; the salts
 lie apart (`.state/salts/`) and a purge destroys them, so that the chain stays valid and says nothing any more.
 
-A record: v, seq, ts, actor, session?, tool?, op, scope, target, code, content?, prev, hash; canonical JSON, and `hash` is
+A record: v, seq, ts, actor, session?, tool?, op, scope, target, code, content?, prev, hash; canonical JSON, `hash` is
 the SHA-256 of the record without it. `prev` of the first is 64 zeros. Where the log was shortened, lost or damaged, the
 next record is an `audit-segment`: it names the anchor (what the manifest remembered) and why, and a verification goes
 on from there; the break stays visible for ever.

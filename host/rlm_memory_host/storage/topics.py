@@ -102,6 +102,11 @@ class BadBlock(Exception):
         self.code = code
 
 
+def is_memory_id(text: str) -> bool:
+    """Whether a text has the form of an id: safe as a folder's name."""
+    return _ID.fullmatch(text) is not None
+
+
 # -- one block ---------------------------------------------------------------------------------------------------------
 def encode_block(block: Block) -> bytes:
     """A block as it is written, with its end marker and a final line end.
@@ -383,7 +388,8 @@ class TopicFile:
 
     @cached_property
     def _heading(self) -> str:
-        stop = self.spans[0].start if self.spans else len(self.data)
+        stop = self.data.find(b"<!--")
+        stop = len(self.data) if stop < 0 else stop
         for line in self.data[:stop].split(b"\n"):
             if line.startswith(b"#") and (match := _HEADING.fullmatch(line.decode("utf-8", "replace").rstrip())):
                 return match.group(1)
@@ -414,6 +420,10 @@ class TopicFile:
     def bad(self) -> tuple[BadSpan, ...]:
         """What is quarantined, by line."""
         return tuple(BadSpan(self.line_of(offset), code) for offset, code in self._read[1])
+
+    def places(self) -> dict[str, Span]:
+        """Where each good block lies, by id."""
+        return {name: span for name, (span, _) in self._read[0].items()}
 
     def get(self, memory_id: str) -> Block | None:
         """One good block."""

@@ -232,7 +232,9 @@ def test_a_bad_block_is_named_and_its_neighbours_are_served(bad: bytes, code: st
 
 def test_unknown_keys_and_remarks_survive_a_rewrite() -> None:
     """A person's own keys stay, in order, after the known ones."""
-    raw = b"# T\n\n<!-- memory\nid: a\nmood:  good: very\n# a remark\n\ttags:\tx, y\n-->\n\n## t\n\nb\n\n<!-- /memory -->"
+    raw = (
+        b"# T\n\n<!-- memory\nid: a\nmood:  good: very\n# a remark\n\ttags:\tx, y\n-->\n\n## t\n\nb\n\n<!-- /memory -->"
+    )
     file = topics.TopicFile(raw)
     block = file.blocks[0]
     assert block.tags == ("x", "y")
