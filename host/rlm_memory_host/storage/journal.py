@@ -319,6 +319,11 @@ class Journal:
             return replace(found, breaks=(*found.breaks, torn))
         return found
 
+    def audit_fault(self) -> str:
+        """Why the log does not end with the record that the manifest remembers; "" when it does. A quick look."""
+        broken = self._broken(self.manifest().audit)
+        return broken[0] if broken else ""
+
     def _records(self, notes: Sequence[AuditNote], remembered: Tail) -> list[dict[str, Any]]:
         now = stamp(self.clock())
         tail = remembered
@@ -359,6 +364,8 @@ class Journal:
         row = ndjson.decode(end.rpartition(b"\n")[2]) if end else None
         last = audit.tail_of(row).seq if row else 0
         missing = [record for record in records if audit.tail_of(record).seq > last]
+        if missing and missing[0].get("prev") != (audit.tail_of(row).hash if row else audit.ZEROS):
+            self._on_fault("audit", "AUDIT_SHORTENED" if row else "AUDIT_MISSING")
         torn = ndjson.append(self.files, self.audit_path, [ndjson.encode(record) for record in missing])
         if torn:
             self._torn = True

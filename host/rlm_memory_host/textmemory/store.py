@@ -251,6 +251,24 @@ class MarkdownStore:
             self.journal.commit([_new_file(layer, name, file) for (layer, name), file in drafts.items()], (), [note])
             self._take_over(drafts)
 
+    def file(self, layer: Layer, name: str) -> TopicFile:
+        """One file's content as a rewrite starts from it. Raises KeyError."""
+        with self.journal.lock(), self._lock:
+            return self._looked(layer).settled(name)
+
+    def drop_empty(self, drafts: Mapping[tuple[Layer, str], TopicFile]) -> None:
+        """Remove the files among `drafts` that hold no block any more; the caller holds the lock."""
+        empty = [(layer, name) for (layer, name), file in drafts.items() if not file.spans]
+        if not empty:
+            return
+        states: dict[str, FileState | None] = {f"{layer.name}/{name}": None for layer, name in empty}
+        self.journal.commit((), (), (), states=states)
+        for layer, name in empty:
+            path = self.roots.locate(layer.name, name)
+            self.files.unlink(path)
+            self.files.fsync_folder(path.parent)
+        self.forget_cache()
+
     def forget_cache(self) -> None:
         """Read everything again at the next look."""
         with self._lock:
