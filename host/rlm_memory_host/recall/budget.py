@@ -92,6 +92,14 @@ class Ledger:
             spent.shown.update((item.id, item.version) for item in chosen)
             return Choice(tuple(chosen), repeated, tuple(dict.fromkeys(reasons)), used, spent.chars)
 
+    def fresh(self, session: str, epoch: int, found: Sequence[Found], *, force: bool = False) -> Choice:
+        """The items that were not given yet, whole and uncounted: for a reader who named them."""
+        with self._lock:
+            spent = self._of(session, epoch)
+            kept = tuple(item for item in found if force or (item.id, item.version) not in spent.shown)
+            spent.shown.update((item.id, item.version) for item in kept)
+            return Choice(kept, tuple(item.id for item in found if item not in kept), session_spent=spent.chars)
+
     def _of(self, session: str, epoch: int) -> _Spent:
         spent = self._sessions.get(session)
         if spent is None or spent.epoch != epoch:

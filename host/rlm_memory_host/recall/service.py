@@ -11,8 +11,6 @@ Source: design page "Recall", Recall and Resident text.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,8 +28,8 @@ from rlm_memory_host.contracts.memory import (
     Sensitivity,
     Status,
 )
-from rlm_memory_host.contracts.remote import RemoteAnswer, RemoteHit, RemoteMemory
-from rlm_memory_host.recall import fusion, planner
+from rlm_memory_host.contracts.remote import RemoteMemory
+from rlm_memory_host.recall import fusion, planner, remotely
 from rlm_memory_host.recall.budget import Bounds, Choice, Ledger
 from rlm_memory_host.recall.eligibility import Mode, Reading, block_reason, evidence_reason, mention_of
 from rlm_memory_host.recall.envelope import render
@@ -42,7 +40,7 @@ from rlm_memory_host.storage.tokens import query_terms
 from rlm_memory_host.textmemory import habits, rows
 from rlm_memory_host.textmemory.sentences import fold
 from rlm_memory_host.textmemory.service import TextMemory
-from rlm_memory_host.textmemory.tombstones import is_forgotten_text, is_tombstone
+from rlm_memory_host.textmemory.tombstones import is_tombstone
 from rlm_memory_host.textmemory.validity import state_at
 
 REMOTE_SECONDS: Final = 1.5
@@ -114,7 +112,8 @@ class Recall:
         reading = self._reading(caller, query, layers)
         if not query.text.strip():
             return self._newest(layers, query, reading)
-        waiting = self._ask_remote(caller, query)
+        remote = self._remote if query.remote and query.at is None else None
+        waiting = remotely.ask(remote, caller, query.text, query.limit, self._remote_seconds)
         channels, exact, degraded = self._local(caller, layers, query)
         rejected: Counter[str] = Counter()
         found: dict[Key, Found] = {}
@@ -132,10 +131,12 @@ class Recall:
                 matched=("exact", *names) if key in exact else names,
             )
         hits = [*found.values(), *self._other_sides(found, reading), *self._card_hits(caller, query)]
-        remote = waiting(self._remote_seconds)
-        if remote.problem:
-            degraded.append(remote.problem)
-        hits += self._remote_hits(caller, layers, remote.hits, hits, rejected)
+        answer = waiting()
+        if answer.problem:
+            degraded.append(answer.problem)
+        if answer.hits:
+            blocks = [block for layer in layers for block in self.library.blocks(layer).values()]
+            hits += remotely.merged(caller, blocks, answer.hits, hits, rejected)
         hits.sort(key=lambda item: item.order)
         return Page(tuple(hits[: query.limit]), len(hits), dict(rejected), tuple(dict.fromkeys(degraded)))
 
@@ -304,73 +305,6 @@ class Recall:
         hits = list(self._cards(caller, query.text, query.limit))
         scores = fusion.scaled({item.id: item.score for item in hits})
         return [replace(item, score=fusion.WEIGHTS["card"] * scores[item.id]) for item in hits]
-
-    def _ask_remote(self, caller: Caller, query: Query) -> Callable[[float], RemoteAnswer]:
-        remote = self._remote
-        if remote is None or not query.remote or not caller.project or query.at is not None:
-            return lambda _seconds: RemoteAnswer()
-        answers: queue.SimpleQueue[RemoteAnswer] = queue.SimpleQueue()
-        project, seconds = caller.project, self._remote_seconds
-
-        def run() -> None:
-            try:
-                answers.put(
-                    remote.recall(query.text[:2_000], project=project, limit=query.limit, deadline_seconds=seconds)
-                )
-            except Exception:
-                answers.put(RemoteAnswer(problem="remote-failed"))
-
-        threading.Thread(target=run, name="remote-recall", daemon=True).start()
-
-        def wait(most: float) -> RemoteAnswer:
-            try:
-                return answers.get(timeout=most)
-            except queue.Empty:
-                return RemoteAnswer(problem="remote-timeout")
-
-        return wait
-
-    def _remote_hits(
-        self,
-        caller: Caller,
-        layers: Sequence[Layer],
-        hits: Sequence[RemoteHit],
-        local: Sequence[Found],
-        rejected: Counter[str],
-    ) -> list[Found]:
-        """Remote texts of this project that are not already here and were not forgotten here."""
-        if not hits:
-            return []
-        blocks = [block for layer in layers for block in self.library.blocks(layer).values()]
-        by_id = {block.id: block for block in blocks}
-        said = {fold(item.text) for item in local}
-        scores = fusion.scaled({hit.id: hit.score for hit in hits})
-        found: list[Found] = []
-        for hit in hits:
-            origin = by_id.get(hit.memory_id)
-            if hit.project != caller.project:
-                rejected["foreign-project"] += 1
-            elif (origin is not None and (is_tombstone(origin) or origin.status is Status.SUPERSEDED)) or (
-                is_forgotten_text(hit.text, blocks)
-            ):
-                rejected["suppressed-by-user"] += 1
-            elif fold(hit.text) not in said and (origin is None or origin.status is not Status.ACTIVE):
-                score = fusion.WEIGHTS["remote"] * scores[hit.id]
-                found.append(
-                    Found(
-                        hit.id,
-                        "remote",
-                        "",
-                        hit.text,
-                        "project",
-                        date=hit.ts,
-                        score=score,
-                        matched=("remote",),
-                        labels=("from the remote memory",),
-                        sources=(hit.session,) if hit.session else (),
-                    )
-                )
-        return found
 
     # -- for agents --------------------------------------------------------------------------------------------------
     def give(
