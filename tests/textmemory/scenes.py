@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -46,6 +46,10 @@ class Clock:
         self.now += timedelta(**more)
 
 
+new_store: Callable[[], TextStore] = VolatileStore
+"""What a scene keeps its memories in; `test_lifecycle` puts the store on disk here as well."""
+
+
 class Scene:
     """One owner's memory, its clock, and sessions that are replayed into it as JSON lines."""
 
@@ -57,7 +61,7 @@ class Scene:
         model: JudgeModel | None = None,
         profile: Profile = "default",
     ) -> None:
-        self.store = store or VolatileStore()
+        self.store = store or new_store()
         self.clock = Clock()
         self.capture = Capture(on_evidence=self.store.add_evidence)
         self.memory = TextMemory(Parts(self.store, toy_guard, self.capture, remote, model, profile, self.clock))

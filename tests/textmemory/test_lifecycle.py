@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import scenes
 from rlm_memory_host.contracts.judging import ScriptedJudge
 from rlm_memory_host.contracts.memory import (
     Authority,
@@ -26,8 +29,18 @@ from rlm_memory_host.textmemory.aging import AgingRules
 from rlm_memory_host.textmemory.correcting import Correction, correct
 from rlm_memory_host.textmemory.forgetting import forget
 from rlm_memory_host.textmemory.notes import Note
+from rlm_memory_host.textmemory.store import MarkdownStore
 from rlm_memory_host.textmemory.validity import parse_moment, state_at
+from rlm_memory_host.textmemory.volatile import VolatileStore
 from scenes import CHILD, ROOT, Scene
+
+
+@pytest.fixture(autouse=True, params=["memory", "disk"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here holds for the store in memory and for the topic files on disk."""
+    if request.param == "disk":
+        names = itertools.count()
+        monkeypatch.setattr(scenes, "new_store", lambda: MarkdownStore(tmp_path / str(next(names))))
 
 
 def user_note(scene: Scene, sentence: str, **more: object) -> str:
@@ -168,8 +181,9 @@ def test_a_missing_or_closed_layer_is_never_replaced() -> None:
     scene = Scene()
     with pytest.raises(LayerUnavailable):
         scene.memory.record(ROOT, Note("Use pytest.", layer=LayerKind.PRESET))
-    store = scene.store
-    store.unavailable.add(preset_layer("a"))  # type: ignore[attr-defined]
+    if not isinstance(scene.store, VolatileStore):
+        return
+    scene.store.unavailable.add(preset_layer("a"))
     caller = replace(ROOT, preset="a")
     with pytest.raises(LayerUnavailable):
         scene.memory.record(caller, Note("Use pytest.", layer=LayerKind.PRESET))
