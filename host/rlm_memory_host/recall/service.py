@@ -105,6 +105,10 @@ class Recall:
         self._cards = cards
         self._sessions = sessions or _own_session
 
+    def warm(self, caller: Caller) -> int:
+        """Read the caller's layers into the index before the first question; how many memories there are."""
+        return sum(len(self.library.blocks(layer)) for layer in self.memory.layers(caller))
+
     # -- search ------------------------------------------------------------------------------------------------------
     def search(self, caller: Caller, query: Query) -> Page:
         """All eligible hits in order, at most `limit`. Sensitive ones need the user's own explicit question."""

@@ -78,6 +78,8 @@ def fold(text: str) -> str:
 
 def fold_quote(text: str) -> str:
     """The form in which a quote is compared: NFKC, blanks to one, apostrophes to one; case and stops count."""
+    if text.isascii():
+        return " ".join(text.replace("`", "'").split())
     shaped = unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)
     kept = "".join(character for character in shaped if unicodedata.category(character) != "Cf")
     return " ".join(unicodedata.normalize("NFKC", kept).split())

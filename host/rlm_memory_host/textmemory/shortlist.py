@@ -1,6 +1,6 @@
 """Which memories of a layer a new text is compared with: those that share words with it. Derived, in memory.
 
-Owns: an inverted index of features by layer, kept up with snapshots. Does not own: ranking for readers (`recall`).
+Owns: an inverted index of terms by layer, kept up with snapshots. Does not own: ranking for readers (`recall`).
 
 Not thread-safe on its own; `Shortlist` holds its lock. A block that did not change is not read again.
 """
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rlm_memory_host.contracts.memory import Block, Layer, Snapshot, Status
+from rlm_memory_host.storage.tokens import document_terms
 from rlm_memory_host.textmemory.judge import Said
 from rlm_memory_host.textmemory.notes import DEFAULT_TOPICS
-from rlm_memory_host.textmemory.sentences import features, fold
+from rlm_memory_host.textmemory.sentences import fold
 
 MOST: Final = 64
 
@@ -35,13 +36,13 @@ class _Words:
 
     def add(self, block: Block) -> None:
         self.blocks[block.id] = block
-        for term in _terms(block):
+        for term in _terms(said_of(block)):
             self.terms.setdefault(term, set()).add(block.id)
         self.bodies.setdefault(fold(block.body), set()).add(block.id)
 
     def drop(self, block: Block) -> None:
         self.blocks.pop(block.id, None)
-        for term in _terms(block):
+        for term in _terms(said_of(block)):
             self.terms.get(term, set()).discard(block.id)
         self.bodies.get(fold(block.body), set()).discard(block.id)
 
@@ -58,7 +59,7 @@ class Shortlist:
         with self._lock:
             words = self._kept_up(snapshot)
             shared: Counter[str] = Counter()
-            for term in features(f"{new.topic}\n{new.title}\n{new.body}"):
+            for term in _terms(new):
                 shared.update(words.terms.get(term, ()))
             for same in words.bodies.get(fold(new.body), ()):
                 shared[same] += 1_000
@@ -86,5 +87,5 @@ def is_comparable(block: Block) -> bool:
     return block.status in (Status.ACTIVE, Status.DORMANT)
 
 
-def _terms(block: Block) -> frozenset[str]:
-    return features(f"{said_of(block).topic}\n{block.title}\n{block.body}")
+def _terms(said: Said) -> frozenset[str]:
+    return frozenset(document_terms(f"{said.topic}\n{said.title}\n{said.body}"))
