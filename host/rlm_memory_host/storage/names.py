@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final
 
 from rlm_memory_host.contracts.memory import MAX_TAG, MAX_TAGS, MAX_TITLE, MAX_TOPIC, RESERVED_NAMES
@@ -83,6 +84,7 @@ def _checked_line(text: str, what: str, most: int) -> str:
     return line
 
 
+@lru_cache(maxsize=8_192)
 def topic_key(topic: str) -> str:
     """Equal for topics that are one: case, compatibility forms, blanks and invisible characters do not count."""
     shaped = unicodedata.normalize("NFKC", clean_line(topic)[0]).casefold()
@@ -115,6 +117,7 @@ def part_name(stem: str, part: int) -> str:
     return f"{stem}.md" if part == 1 else f"{stem}.{part:04d}.md"
 
 
+@lru_cache(maxsize=16_384)
 def split_name(name: str) -> tuple[str, int] | None:
     """(stem, part) of a topic file's name; None for any other file."""
     match = re.fullmatch(r"([^./\\\x00-\x1f][^./\\\x00-\x1f]*)(?:\.(\d{4}))?\.md", name)

@@ -58,7 +58,7 @@ ABSENT: Final = "there is no such memory for this caller; unknown ids and those 
 class Guard(Protocol):
     """The guard at a sink: flags for what may stay, GuardRejected for what may not."""
 
-    def __call__(self, fields: Mapping[str, str], writer: Authority, sink: str) -> tuple[str, ...]: ...
+    def __call__(self, fields: Mapping[str, str], writer: Authority, sink: str, /) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,10 +211,12 @@ class MarkdownStore:
     def commit(self, transaction: Transaction) -> tuple[Block, ...]:
         """Store a transaction; durable when it returns."""
         with self.journal.lock(), self._lock:
+            named = (*transaction.revisions, *(write.layer for write in transaction.writes))
+            looked = {layer: self._looked(layer) for layer in dict.fromkeys(named)}
             for layer, revision in transaction.revisions.items():
-                if self._looked(layer).revision() != revision:
+                if looked[layer].revision() != revision:
                     raise VersionConflict("the layer has changed since it was read; read it again")
-            stored, drafts, history = self._draft(transaction.writes)
+            stored, drafts, history = self._draft(transaction.writes, looked)
             new = [*history, *(_new_file(layer, name, file) for (layer, name), file in drafts.items())]
             rows = [(row.log, row.row) for row in transaction.rows]
             if new or rows or transaction.notes:
@@ -338,22 +340,21 @@ class MarkdownStore:
             self.journal.commit((), (), [note], states=states)
 
     def _draft(
-        self, writes: Sequence[BlockWrite]
+        self, writes: Sequence[BlockWrite], looked: Mapping[Layer, TopicSet]
     ) -> tuple[list[Block], dict[tuple[Layer, str], TopicFile], list[NewFile]]:
         stored: list[Block] = []
         history: list[NewFile] = []
         by_layer: dict[Layer, dict[str, TopicFile]] = {}
         for write in writes:
             drafts = by_layer.setdefault(write.layer, {})
-            block, before = self._put(write, drafts)
+            block, before = self._put(write, looked[write.layer], drafts)
             stored.append(block)
             if before is not None:
                 history.append(_history_file(write.layer, before, write.change))
         drafts = {(layer, name): file for layer, made in by_layer.items() for name, file in made.items()}
         return stored, drafts, history
 
-    def _put(self, write: BlockWrite, drafts: dict[str, TopicFile]) -> tuple[Block, Block | None]:
-        held = self._looked(write.layer)
+    def _put(self, write: BlockWrite, held: TopicSet, drafts: dict[str, TopicFile]) -> tuple[Block, Block | None]:
         block = self._cleaned(write)
         name = next((name for name, file in drafts.items() if file.get(block.id)), held.file_of(block.id))
         before = None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +73,9 @@ class TopicSet:
         self._trusts_edits = trusts_edits
         self._merged: tuple[Block, ...] | None = None
         self._where: dict[str, str] = {}
+        self._is_where_known = False
+        self._compared: Manifest | None = None
+        self._differs = False
         self._duplicates: list[Problem] = []
         self._revision: str | None = None
 
@@ -84,11 +88,11 @@ class TopicSet:
         """
         found, problems = self._scan(folder)
         changed: dict[str, tuple[Identity, bytes]] = {}
-        for name, (path, identity) in found.items():
+        for name, identity in found.items():
             held = self.held.get(name)
             if held is None or held.identity != identity:
                 try:
-                    changed[name] = identity, self._files.read_all(path, topics.MAX_FILE_BYTES)
+                    changed[name] = identity, self._files.read_all(folder / name, topics.MAX_FILE_BYTES)
                 except OSError:
                     problems.append(Problem(self.layer.name, name, 1, "UNREADABLE"))
         gone = self.held.keys() - found.keys()
@@ -103,11 +107,17 @@ class TopicSet:
                 self.held.pop(name, None)
                 continue
             self.held[name] = self._hold(name, identity, raw)
+        if changed:
+            self._put_in_order()
         self.unreadable = tuple(problems)
-        return self._compare(known)
+        if self._compared is known and not changed and not gone:
+            return self._differs
+        self._differs = self._compare(known)
+        self._compared = known
+        return self._differs
 
-    def _scan(self, folder: Path) -> tuple[dict[str, tuple[Path, Identity]], list[Problem]]:
-        found: dict[str, tuple[Path, Identity]] = {}
+    def _scan(self, folder: Path) -> tuple[dict[str, Identity], list[Problem]]:
+        found: dict[str, Identity] = {}
         problems: list[Problem] = []
         for entry in self._files.scan(folder):
             if names.split_name(entry.name) is None:
@@ -116,9 +126,13 @@ class TopicSet:
                 problems.append(Problem(self.layer.name, entry.name, 1, "NOT_A_REGULAR_FILE"))
                 continue
             state = entry.stat(follow_symlinks=False)
-            found[entry.name] = Path(entry.path), (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-        ordered = sorted(found, key=lambda name: names.split_name(name) or (name, 0))
-        return {name: found[name] for name in ordered}, problems
+            found[entry.name] = state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+        return found, problems
+
+    def _put_in_order(self) -> None:
+        """Files in the order of their topics' names and parts, so that every process serves in one order."""
+        ordered = sorted(self.held, key=lambda name: names.split_name(name) or (name, 0))
+        self.held = {name: self.held[name] for name in ordered}
 
     def _hold(self, name: str, identity: Identity, raw: bytes) -> Held:
         sha256 = hashlib.sha256(raw).hexdigest()
@@ -170,10 +184,7 @@ class TopicSet:
 
     def get(self, memory_id: str) -> Located | None:
         """One served block."""
-        if self._merged is None and not self._has_bytes(memory_id):
-            return None
-        self.blocks()
-        name = self._where.get(memory_id)
+        name = self.file_of(memory_id)
         if name is None:
             return None
         held = self.held[name]
@@ -199,23 +210,22 @@ class TopicSet:
         found += [Problem(self.layer.name, name, 0, "FILE_MISSING") for name in self.lost]
         return tuple(found)
 
-    def _has_bytes(self, memory_id: str) -> bool:
-        needle = memory_id.encode("utf-8", "surrogatepass")
-        return any(needle in held.file.data for held in self.held.values())
-
     def _merge(self) -> None:
-        merged: dict[str, Block] = {}
-        self._where = {}
-        self._duplicates = []
-        for name, held in self.held.items():
-            for memory_id, block in self._served(held).items():
-                if memory_id in merged:
-                    line = held.file.line(memory_id)
-                    self._duplicates.append(Problem(self.layer.name, name, line, "DUPLICATE_ID"))
-                    continue
-                merged[memory_id] = block
-                self._where[memory_id] = name
-        self._merged = tuple(merged.values())
+        served = [self._served(held) for held in self.held.values()]
+        if not self._is_where_known:
+            self._where = {}
+            self._duplicates = []
+            for name, blocks in zip(self.held, served, strict=True):
+                for memory_id in blocks:
+                    if self._where.setdefault(memory_id, name) != name:
+                        line = self.held[name].file.line(memory_id)
+                        self._duplicates.append(Problem(self.layer.name, name, line, "DUPLICATE_ID"))
+            self._is_where_known = True
+        if not self._duplicates:
+            self._merged = tuple(chain.from_iterable(blocks.values() for blocks in served))
+            return
+        merged = {memory_id: block for blocks in reversed(served) for memory_id, block in blocks.items()}
+        self._merged = tuple(merged[memory_id] for memory_id in self._where)
 
     def _served(self, held: Held) -> dict[str, Block]:
         if held.served is None:
@@ -246,14 +256,20 @@ class TopicSet:
 
     def _forget_derived(self) -> None:
         self._merged = None
+        self._is_where_known = False
         self._revision = None
         self.changes += 1
 
     # -- edits ---------------------------------------------------------------------------------------------------------
     def file_of(self, memory_id: str) -> str | None:
-        """The file that serves a block."""
-        self.blocks()
-        return self._where.get(memory_id)
+        """The file that serves a block. Until all are parsed, only files that hold the id's bytes are."""
+        if self._is_where_known:
+            return self._where.get(memory_id)
+        needle = memory_id.encode("utf-8", "surrogatepass")
+        for name, held in self.held.items():
+            if needle in held.file.data and memory_id in self._served(held):
+                return name
+        return None
 
     def settled(self, name: str) -> TopicFile:
         """The file's content with hand-edited blocks marked as what they are served as: what a rewrite starts from."""
@@ -275,13 +291,20 @@ class TopicSet:
 
     def put(self, name: str, file: TopicFile, sha256: str, identity: Identity) -> None:
         """Take over what was just written, without reading it again."""
+        was_known = self._is_where_known and not self._duplicates
+        before = self._served(self.held[name]) if name in self.held else {}
         is_new = name not in self.held
         self.held[name] = Held(identity, sha256, file)
         if is_new:
-            ordered = sorted(self.held, key=lambda each: names.split_name(each) or (each, 0))
-            self.held = {each: self.held[each] for each in ordered}
+            self._put_in_order()
         self.lost.pop(name, None)
         self._forget_derived()
+        now = self._served(self.held[name])
+        if was_known and all(self._where.get(memory_id, name) == name for memory_id in now):
+            for memory_id in before.keys() - now.keys():
+                del self._where[memory_id]
+            self._where.update(dict.fromkeys(now, name))
+            self._is_where_known = True
 
     def place_for(self, topic: str, drafts: dict[str, TopicFile]) -> tuple[str, TopicFile]:
         """The file that a new block of `topic` goes to, with its content so far (drafts first).

@@ -106,5 +106,9 @@ def test_the_log_holds_no_content(tmp_path: Path) -> None:
     assert b"private" not in data
     hashes = [json.loads(line)["content"][0] for line in data.splitlines()]
     assert len(set(hashes)) == 2
-    salts = [json.loads(line)["salt"] for path in (store.folder / ".state" / "salts").iterdir() for line in path.read_text().splitlines()]
+    salts = [
+        json.loads(line)["salt"]
+        for path in (store.folder / ".state" / "salts").iterdir()
+        for line in path.read_text().splitlines()
+    ]
     assert {audit.salted_hash(bytes.fromhex(salt), "a private text") for salt in salts} == set(hashes)
