@@ -79,9 +79,8 @@ def main(memories: int) -> None:
         root = Path(folder)
         print(f"fill {memories}: {measured(lambda: fill(root, memories))[0]:.0f} ms")
         starts = [measured(lambda: open_memory(root).store.get(LAYER, "mem_none")) for _ in range(5)]
-        print(
-            f"start: wall {statistics.median(s[0] for s in starts):.0f}, CPU {statistics.median(s[1] for s in starts):.0f}"
-        )
+        wall, cpu = (statistics.median(each) for each in zip(*starts, strict=True))
+        print(f"start: wall {wall:.0f}, CPU {cpu:.0f}")
         store = open_memory(root).store
         wall, cpu = measured(lambda: store.snapshot(LAYER))
         print(f"first whole snapshot: wall {wall:.0f}, CPU {cpu:.0f}")

@@ -297,6 +297,21 @@ def test_a_link_put_in_the_way_later_is_not_followed(tmp_path: Path, store: Mark
     assert "mem_b" not in (away / "topic.md").read_text()
 
 
+def test_a_link_is_refused_by_a_store_that_never_saw_the_folder(tmp_path: Path, store: MarkdownStore) -> None:
+    """It started before the link was made and opens the layer afterwards; a link for a folder above counts too."""
+    write(store, block("a"))
+    for folder in (store.roots.folder_of(PROJECT), store.roots.folder_of(PROJECT).parent):
+        late = MarkdownStore(tmp_path)
+        away = tmp_path / f"away-{folder.name}"
+        folder.rename(away)
+        folder.symlink_to(away)
+        with pytest.raises(LayerUnavailable):
+            write(late, block("b"))
+        assert late.find((PROJECT,), "mem_a") is None
+        folder.unlink()
+        away.rename(folder)
+
+
 def test_a_topic_file_that_is_a_link_is_not_read(tmp_path: Path, store: MarkdownStore) -> None:
     """It is named among the problems."""
     write(store, block("a"))
