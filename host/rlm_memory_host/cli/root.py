@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_memory_host.cli import config, host, kernel
+from rlm_memory_host.cli import config, host, kernel, memory
 from rlm_memory_host.contracts.version import version
 
 
@@ -21,6 +21,8 @@ def application() -> Any:
     app.add_typer(host.commands, name="host")
     app.add_typer(config.commands, name="config")
     app.add_typer(kernel.commands, name="kernel")
+    app.add_typer(memory.commands, name="memory")
+    app.add_typer(memory.audit_commands, name="audit")
     if importlib.util.find_spec("rlm_memory_host.demo") is not None:
         app.command("demo")(importlib.import_module("rlm_memory_host.demo").command)
     return typer.main.get_command(app)
