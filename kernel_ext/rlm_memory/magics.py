@@ -176,7 +176,7 @@ def run_cell(shell: Any, line: str, cell: str) -> Any:
         if not c.reused:
             c.set(_run(shell, ready, told.result))
     value = c.value
-    print(_said(c))
+    print(_said(c) + "\n", end="")  # in one write, so that the line is one output in a stored notebook
     if told.result:
         shell.user_ns[told.result] = value
         return None
