@@ -40,17 +40,11 @@ def of_function(function: Callable[..., Any], ignore: Collection[str]) -> Surrou
 def of_cell(code: CodeType, namespace: Mapping[str, Any], ignore: Collection[str]) -> Surroundings:
     """What a cell reads from the namespace before it sets it itself."""
     found = Surroundings()
-    own: set[str] = set()
-    for instruction in dis.get_instructions(code):
-        name = instruction.argval
-        if instruction.opname in ("STORE_NAME", "STORE_GLOBAL"):
-            own.add(name)
-        elif instruction.opname in ("LOAD_NAME", "LOAD_GLOBAL") and name not in own:
-            _count(name, namespace, frozenset(ignore), found, set())
-    for inner in _inner(code):
-        for name in _globals_read(inner):
-            if name not in own:
-                _count(name, namespace, frozenset(ignore), found, set())
+    own = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _SETS}
+    # What a function of the cell reads is set by then, if the cell sets it at all.
+    inside = [name for inner in _inner(code) for name in _globals_read(inner) if name not in own]
+    for name in dict.fromkeys([*_globals_read(code), *inside]):
+        _count(name, namespace, frozenset(ignore), found, set())
     return found
 
 
@@ -159,5 +153,16 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def _globals_read(code: CodeType) -> list[str]:
-    names = [str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+    """Names that this code, a class body or a cell too, reads from outside before it sets them."""
+    own: set[str] = set()
+    names: list[str] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _SETS:
+            own.add(str(instruction.argval))
+        elif instruction.opname in _READS and instruction.argval not in own:
+            names.append(str(instruction.argval))
     return list(dict.fromkeys(names))
+
+
+_SETS = frozenset({"STORE_NAME", "STORE_GLOBAL"})
+_READS = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})

@@ -207,8 +207,14 @@ def test_what_cannot_be_told_apart_is_refused_by_name() -> None:
 
 def test_a_cell_reads_what_it_does_not_set_first() -> None:
     """So a second run of the same cell, when its own names exist, is the same computation."""
-    code = compile(
-        "import math\ntotal = 0\nfor x in xs:\n    total += x * math.pi\n[total * k for _ in xs]", "c", "exec"
+    text = (
+        "import math\ntotal = 0\nfor x in xs:\n    total += x * math.pi\n"
+        "class A:\n    y = 1\n    z = y + in_class\n"
+        "def g(n): return n * in_function + total\n"
+        "[total * k for _ in xs]"
     )
-    names = {"xs": [1, 2], "k": 2, "total": 9, "x": 1, "unused": object()}
-    assert surroundings.of_cell(code, names, ()).params == {"xs": [1, 2], "k": 2}
+    names: dict[str, Any] = {"xs": [1, 2], "k": 2, "in_class": 5, "in_function": 6}
+    ran = {"total": 9, "x": 1, "A": object(), "g": object(), "y": object(), "unused": object()}
+    code = compile(text, "c", "exec")
+    assert surroundings.of_cell(code, names | ran, ()).params == names
+    assert surroundings.of_cell(code, names, ()).params == names
