@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import eventually
 from hosts import host_says
+from kernel_patience import eventually
 
 pytestmark = pytest.mark.kernel
 
