@@ -83,7 +83,7 @@ def test_the_same_again_is_one_card_with_the_newest_description(world: World, st
 
 
 def test_the_same_identity_never_becomes_another_kind_of_thing(world: World, store: ArtifactStore) -> None:
-    """The bytes of 4711 and of "4711" are the same: under one fingerprint the second kind is refused, nothing changes."""
+    """4711 and "4711" are the same bytes: under one fingerprint the second kind is refused, and nothing changes."""
     kept = world.record(store, b"4711", media_type="application/json; codec=json")
     before = tree(world.root)
     for other in ("text/plain; charset=utf-8; codec=text", "application/json"):
