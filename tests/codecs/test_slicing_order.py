@@ -19,6 +19,8 @@ from same import assert_same
 pytestmark = pytest.mark.compat
 
 SIZE = 23
+STR = pd.StringDtype("pyarrow", na_value=np.nan)
+"""What pandas 3 calls str, named so that both pandas lines make it."""
 
 
 @pytest.fixture(params=["polars", "pyarrow"])
@@ -42,10 +44,10 @@ def table(index: str) -> pd.DataFrame:
     at = np.arange(SIZE)
     labels = {
         "range": pd.RangeIndex(100, 100 + 3 * SIZE, 3, name="row"),
-        "labels": pd.Index([f"row {i}" for i in at], dtype="str"),
+        "labels": pd.Index([f"row {i}" for i in at], dtype=STR),
         "days": pd.DatetimeIndex(pd.date_range("2030-01-01", periods=SIZE, freq="D").to_numpy()),
     }[index]
-    text = pd.array([None if i % 5 == 0 else f"t{i % 4}" for i in at], dtype="str")
+    text = pd.array([None if i % 5 == 0 else f"t{i % 4}" for i in at], dtype=STR)
     return pd.DataFrame({"at": at, "s": text, "f": at / 2}, index=labels)
 
 
@@ -171,7 +173,7 @@ def test_a_seed_that_draws_nothing_is_refused(seed: Any, there_and_back: Callabl
 
 
 TEXT: dict[str, Any] = {
-    "str": pd.Series(["5", None, "a"], dtype="str"),
+    "str": pd.Series(["5", None, "a"], dtype=STR),
     "string": pd.Series(["5", None, "a"], dtype="string"),
     "python": pd.Series(["5", None, "a"], dtype="string[python]"),
     "object": pd.Series(["5", None, "a"], dtype=object),
