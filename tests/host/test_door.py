@@ -17,6 +17,7 @@ import pytest
 from host_harness import HostProcess, say, until
 from rlm_memory import wire
 from rlm_memory_host.attach import door
+from rlm_memory_host.attach.peer import credentials
 from rlm_memory_host.errors import SettingsError
 from rlm_memory_host.process import (
     FileLock,
@@ -128,7 +129,7 @@ def test_the_peers_uid_comes_from_the_system() -> None:
     """Not from anything the peer says."""
     here, there = socket.socketpair(socket.AF_UNIX)
     with here, there:
-        assert door.peer_uid(here) == os.geteuid()
+        assert credentials(here) == (os.getpid(), os.geteuid())
 
 
 @pytest.mark.kernel

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from host_harness import HostProcess, RawKernel, until
 from rlm_memory import wire
+from rlm_memory_host.process import identify
 
 pytestmark = pytest.mark.kernel
 SLOW_HOST = (str(Path(__file__).with_name("slow_host.py")),)
@@ -254,3 +255,68 @@ def test_the_host_is_unreadable_to_processes_of_its_own_user(tmp_path: Path) -> 
     tmp_path.chmod(0o755)
     ended = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout.split() == ["before:", "read", "after:", "refused", "refused", "refused"], ended.stderr
+
+
+STRANGER = """
+import json, os, socket, sys, time
+peer = socket.socket(socket.AF_UNIX); peer.settimeout(20)
+folder = os.open(sys.argv[1], os.O_RDONLY); peer.connect(f"/proc/self/fd/{folder}/host.sock")
+line = json.loads(sys.argv[2])
+if line.get("pid") == "mine": line["pid"] = os.getpid()
+peer.sendall(json.dumps(line).encode() + b"\\n")
+print(peer.makefile().readline())
+"""
+
+
+def stranger(host: HostProcess, kernel: RawKernel, **changes: Any) -> dict[str, Any]:
+    """What the host answers to another process of the same user that speaks of the kernel's connection file."""
+    line = {"type": "attach", "protocol": 1, "connection_file": kernel.connection_file, "cwd": "/tmp", **changes}
+    folder = str(wire.socket_path(host.state_root).parent)
+    command = [sys.executable, "-c", STRANGER, folder, json.dumps(line)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+def test_a_stranger_cannot_take_a_living_kernels_place(
+    start_host: Callable[..., HostProcess], start_kernel: Callable[..., RawKernel]
+) -> None:
+    """Whatever it claims, the kernel keeps process, generation and folder, also in a host that starts again."""
+    host, kernel = start_host(), start_kernel()
+    early = stranger(host, kernel, pid="mine", extension="")
+    assert (early["status"], early.get("code")) == ("error", "PEER_REFUSED")
+    assert attached(host) == []
+    first = host.attach(kernel)
+    before = kernel.ask(wire.HELLO, **HELLO)
+    for _ in range(2):
+        (known,) = entries(host)
+        assert stranger(host, kernel, pid="mine", extension="")["code"] == "PEER_REFUSED"
+        assert stranger(host, kernel, pid=kernel.pid, extension="x")["generation"] == 1
+        assert stranger(host, kernel, pid=None, extension="x")["generation"] == 1
+        assert stranger(host, kernel, type="prepare")["code"] == "PEER_REFUSED"
+        assert entries(host) == [known]
+        assert kernel.ask(wire.PING) == {"status": "ok"}
+        assert kernel.ask(wire.HELLO, **HELLO) == before
+        assert attached(host)[0]["pid"] == kernel.pid
+        host.end(signal.SIGKILL)
+        host = start_host()
+    assert host.attach(kernel)["session"] == first["session"]
+
+
+def test_a_kernel_wins_its_place_back(
+    start_host: Callable[..., HostProcess], start_kernel: Callable[..., RawKernel]
+) -> None:
+    """An entry in which another process stands for the kernel is put right by the kernel's own attach."""
+    host, kernel = start_host(), start_kernel()
+    first = host.attach(kernel)
+    kernel.ask(wire.PING)
+    host.end(signal.SIGKILL)
+    (path,) = (host.state_root / "attachments").glob("*.json")
+    entry = json.loads(path.read_text())
+    own = identify(os.getpid())
+    assert own is not None
+    taken = {"pid": own.pid, "started": own.started, "generation": 2, "current": None, "past": [entry["current"]]}
+    path.write_text(json.dumps({**entry, **taken}))
+    again = start_host()
+    assert kernel.ask(wire.PING, seconds=10)["code"] == "STALE_GENERATION"
+    answer = again.attach(kernel)
+    assert (answer["session"], answer["generation"]) == (first["session"], 3)
+    assert kernel.ask(wire.PING) == {"status": "ok"}

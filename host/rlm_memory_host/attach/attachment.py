@@ -32,6 +32,7 @@ from rlm_memory_host.attach.project import Project
 from rlm_memory_host.attach.replies import Replies
 from rlm_memory_host.contracts.ids import new_ulid
 from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER, short_hash
 from rlm_memory_host.process import ProcessId, identify
 
@@ -85,14 +86,21 @@ def after_message(identity: Identity, origin: str) -> Identity | None:
     return identity.raised(origin=origin, process=None)
 
 
-def after_attach(identity: Identity, process: ProcessId | None) -> Identity:
-    """The identity that an attach by `process` leads to. Pure.
+def after_attach(identity: Identity, process: ProcessId | None, origin: str | None = None) -> Identity:
+    """The identity that an attach by `process` leads to; `origin` where the kernel itself confirmed it. Pure.
 
-    A generation that a message already raised has no process yet: the attach completes it and raises nothing.
+    A generation that a message already raised has no process yet: the attach completes it and raises nothing. A
+    confirmed header session is not in the past, whatever was believed before.
     """
-    if identity.process is None or process is None or identity.process == process:
-        return replace(identity, process=process or identity.process)
-    return identity.raised(origin=None, process=process)
+    if origin is not None and origin != identity.origin and identity.origin is not None:
+        found = identity.raised(origin=origin, process=process)
+    elif identity.process is None or process is None or identity.process == process:
+        found = replace(identity, process=process or identity.process)
+    elif origin is not None and origin == identity.origin:
+        found = replace(identity, process=process)
+    else:
+        found = identity.raised(origin=origin, process=process)
+    return replace(found, past=tuple(item for item in found.past if item != origin))
 
 
 @dataclass(slots=True)
@@ -154,12 +162,29 @@ class Attachment:
         """Whoever started the kernel will not restart it: once its process ends, it is gone."""
         self._final = True
 
-    def attached(self, process: ProcessId | None, *, cwd: Path, project: Project, extension: str) -> None:
-        """Take an attach of this kernel, new process or the same."""
-        self._become(
-            replace(after_attach(self.identity, process), cwd=cwd, project=project, extension=extension),
-            "the kernel was restarted",
-        )
+    async def accept(self, process: ProcessId, *, own: bool, starter: bool) -> None:
+        """Take an attach that names `process`. Raises PEER_REFUSED and changes nothing where it is not this kernel's.
+
+        The kernel's word counts, and it can give it while cells run. Until it answers (it is just starting), only the
+        named process (`own`) and whoever starts the kernel (`starter`) are believed, and only while no process that we
+        know lives; the kernel's own attach puts that right.
+        """
+        current = self.identity.process
+        healthy = current == process and (self.identity.origin is not None or not self.identity.past)
+        if healthy:
+            return
+        lives = current is not None and current != process and current.is_alive()
+        told = None if starter and not lives else await self.link.ask_process(PID_SECONDS)
+        if told is not None and told[0] == process.pid:
+            self._become(after_attach(self.identity, process, told[1]), "the kernel was restarted")
+        elif told is None and not lives and (own or starter):
+            self._become(after_attach(self.identity, process), "the kernel was restarted")
+        elif self.identity.process != process:
+            raise ProtocolError("pid: that process is not the kernel behind the connection file", "PEER_REFUSED")
+
+    def placed(self, *, cwd: Path, project: Project, extension: str) -> None:
+        """Take what the kernel itself, or whoever starts it, says about where it runs."""
+        self._become(replace(self.identity, cwd=cwd, project=project, extension=extension), "")
 
     def _become(self, identity: Identity, why: str) -> None:
         before, self.identity = self.identity, identity

@@ -17,8 +17,6 @@ import contextlib
 import json
 import os
 import socket
-import struct
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
@@ -26,6 +24,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlm_memory import wire
 
+from rlm_memory_host.attach import peer as peers
 from rlm_memory_host.errors import HostError, ProtocolError, SettingsError
 from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.process import private_folder
@@ -146,10 +145,11 @@ class Door:
     async def _one_line(self, peer: socket.socket) -> tuple[Line | None, dict[str, Any]]:
         """The line, None where it was refused, and the reply."""
         try:
-            uid = peer_uid(peer)
+            pid, uid = peers.credentials(peer)
             if uid != os.geteuid():
                 LOGGER.warning("peer_refused uid=%s", uid)
                 raise ProtocolError("only processes of the host's own user may use this socket", "PEER_REFUSED")
+            peers.asking.set(pid)
             line = parse_line(await _read_line(peer))
             return line, await self._answer(line)
         except HostError as error:
@@ -186,15 +186,6 @@ def listen(path: Path) -> socket.socket:
     finally:
         os.close(folder)
     return listener
-
-
-def peer_uid(peer: socket.socket) -> int:
-    """The uid of the process at the other end, as the system knows it."""
-    if sys.platform.startswith("linux"):
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return struct.unpack("3i", credentials)[1]
-    # struct xucred: version, uid, ngroups, groups; SOL_LOCAL is 0 and LOCAL_PEERCRED 1 on macOS and the BSDs.
-    return struct.unpack("2I", peer.getsockopt(0, 1, 76)[:8])[1]
 
 
 def parse_line(data: bytes) -> Line:

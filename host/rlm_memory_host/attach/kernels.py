@@ -15,15 +15,15 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import zmq.asyncio
 from rlm_memory import wire
 
-from rlm_memory_host.attach import connection, requests
-from rlm_memory_host.attach.attachment import Attachment, Identity, after_attach
+from rlm_memory_host.attach import connection, peer, requests
+from rlm_memory_host.attach.attachment import PID_SECONDS, Attachment, Identity
 from rlm_memory_host.attach.connection import Connection
 from rlm_memory_host.attach.lease import lease
 from rlm_memory_host.attach.link import Link
@@ -41,8 +41,9 @@ PROOF_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """A kernel that asks to be served. `cwd` is its folder; only `pid`'s liveness is used.
+    """A kernel that asks to be served. `cwd` is its folder, `peer` the process that asks.
 
+    Any process of this user can ask, so what it says about a kernel counts only as far as the kernel bears it out.
     Without a `pid` the kernel is asked for it, and must answer.
     """
 
@@ -50,16 +51,19 @@ class AttachRequest:
     pid: int | None
     cwd: Path
     extension: str
+    peer: int | None = field(default_factory=peer.asking.get)
 
 
 @dataclass(slots=True)
 class Promise:
-    """The session of a kernel that a provisioner starts. `owner` is the line whose connection is the lifeline.
+    """The session of a kernel that a provisioner starts.
 
-    `generation` is the last one that this kernel had, 0 before its first start.
+    `owners` are the lines whose connections are the lifelines, with the processes that sent them: one, unless a second
+    process asks too, which then cannot end what the first one holds. `generation` is the last one that this kernel
+    had, 0 before its first start.
     """
 
-    owner: object
+    owners: list[tuple[object, int | None]]
     session: str
     generation: int
 
@@ -114,11 +118,7 @@ class Kernels(Mapping[Path, Attachment]):
         lock = self._busy.setdefault(path, asyncio.Lock())
         try:
             async with lock:
-                attachment = await self._attach(path, process, request)
-                if request.pid is None and not await attachment.is_answering():
-                    await self._drop(self._held[path])
-                    raise ProtocolError("connection_file: no kernel answers behind it", wire.INVALID_ARGUMENT)
-                return attachment
+                return await self._attach(path, process, request)
         finally:
             if not lock.locked() and path not in self._held:
                 self._busy.pop(path, None)
@@ -129,15 +129,19 @@ class Kernels(Mapping[Path, Attachment]):
         A kernel that is served, known from the roster or promised before keeps its session. Raises HostError.
         """
         described, project = await self._look(path, cwd)
-        held, known, before = self._held.get(path), self._roster.get(path), self._promised.get(path)
+        held = self._held.get(path)
+        if held is not None and await _is_running(held.attachment):
+            raise ProtocolError("connection_file: its kernel runs already", "PEER_REFUSED")
+        known, before = self._roster.get(path), self._promised.get(path)
+        owners = [*(before.owners if before is not None else []), (owner, peer.asking.get())]
         if held is not None:
-            promise = Promise(owner, held.attachment.identity.session, held.attachment.identity.generation)
+            promise = Promise(owners, held.attachment.identity.session, held.attachment.identity.generation)
         elif before is not None:
-            promise = Promise(owner, before.session, before.generation)
+            promise = Promise(owners, before.session, before.generation)
         elif known is not None and known.fingerprint == described.fingerprint:
-            promise = Promise(owner, known.session, known.generation)
+            promise = Promise(owners, known.session, known.generation)
         else:
-            promise = Promise(owner, new_ulid(), 0)
+            promise = Promise(owners, new_ulid(), 0)
         folder = self._sessions_root / promise.session
         private_folder(private_folder(folder) / "exports")
         self._promised[path] = promise
@@ -146,7 +150,10 @@ class Kernels(Mapping[Path, Attachment]):
     def released(self, path: Path, owner: object) -> None:
         """The lifeline of a provisioner ended: its kernel is not started again. Twice is once."""
         promise = self._promised.get(path)
-        if promise is None or promise.owner is not owner:
+        if promise is None:
+            return
+        promise.owners = [item for item in promise.owners if item[0] is not owner]
+        if promise.owners:
             return
         del self._promised[path]
         held = self._held.get(path)
@@ -159,20 +166,45 @@ class Kernels(Mapping[Path, Attachment]):
         described, project = await self._look(path, request.cwd)
         held = self._held.get(path)
         if held is not None and held.connection.fingerprint != described.fingerprint:
-            await self._drop(held)
-            held = None
-        if held is None:
-            known = self._roster.get(path)
-            if known is not None and known.fingerprint == described.fingerprint:
-                identity = replace(
-                    after_attach(self._known(known, project), process), cwd=request.cwd, extension=request.extension
-                )
-            else:
-                identity = self._fresh(path, process, project, request)
-            return await self._hold(identity, described)
-        held.attachment.attached(process, cwd=request.cwd, project=project, extension=request.extension)
-        await held.attachment.link.prove(PROOF_SECONDS)
-        return held.attachment
+            # Relative IPC paths depend on the folder, and the peer's word on that must not end a kernel's attachment.
+            now, _ = await self._look(path, held.attachment.identity.cwd)
+            if held.connection.fingerprint != now.fingerprint:
+                await self._drop(held)
+                held = None
+        if held is not None:
+            await self._accept(held.attachment, process, project, request)
+            await held.attachment.link.prove(PROOF_SECONDS)
+            return held.attachment
+        known = self._roster.get(path)
+        if known is not None and known.fingerprint != described.fingerprint:
+            known = None
+        identity = self._fresh(path, None, project, request) if known is None else self._known(known, project)
+        attachment = await self._hold(identity, described)
+        try:
+            await self._accept(attachment, process, project, request)
+        except HostError:
+            current = attachment.identity.process
+            mine = self._held.get(path)
+            if mine is not None and (known is None or current is None or not current.is_alive()):
+                await self._drop(mine, forget=known is None)
+            raise
+        return attachment
+
+    async def _accept(
+        self, attachment: Attachment, process: ProcessId | None, project: Project, request: AttachRequest
+    ) -> None:
+        """Take the request as far as the asking process may speak for the kernel. Raises HostError."""
+        promise = self._promised.get(request.connection_file)
+        starter = (
+            promise is not None and request.peer is not None and request.peer in {item[1] for item in promise.owners}
+        )
+        own = process is not None and request.peer in {process.pid, None}
+        if process is not None:
+            await attachment.accept(process, own=own, starter=starter)
+        elif not await attachment.is_answering():
+            raise ProtocolError("connection_file: no kernel answers behind it", wire.INVALID_ARGUMENT)
+        if own or starter:
+            attachment.placed(cwd=request.cwd, project=project, extension=request.extension)
 
     async def take_up(self) -> int:
         """Attach again to every kernel on the roster that still lives; how many. Dead ones are let go.
@@ -258,12 +290,13 @@ class Kernels(Mapping[Path, Attachment]):
             if not self._closing and not path.exists():
                 self._forget(path, attachment.identity.session)
 
-    async def _drop(self, held: _Held) -> None:
-        """Let go of an attachment whose connection file now belongs to another kernel."""
+    async def _drop(self, held: _Held, *, forget: bool = True) -> None:
+        """Let go of an attachment that stands for no kernel; without `forget` its session waits for the kernel."""
         await held.attachment.close(1.0)
         held.task.cancel()
         await asyncio.gather(held.task, return_exceptions=True)
-        self._forget(held.attachment.identity.connection_file, held.attachment.identity.session)
+        if forget:
+            self._forget(held.attachment.identity.connection_file, held.attachment.identity.session)
 
     def _forget(self, path: Path, session: str) -> None:
         """Drop the roster entry, and the session folder if nothing is left in it."""
@@ -330,3 +363,10 @@ class Kernels(Mapping[Path, Attachment]):
         except OSError as error:
             # A full disk: this kernel is served, only a host that starts again will not know it.
             LOGGER.error("roster_not_saved session=%s %s", short_hash(identity.session), where(error))
+
+
+async def _is_running(attachment: Attachment) -> bool:
+    process = attachment.identity.process
+    if process is None:
+        return await attachment.link.ask_process(PID_SECONDS) is not None
+    return process.is_alive()

@@ -68,7 +68,7 @@ class Link:
         self._control.setsockopt(zmq.SNDHWM, 0)
         self._control.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._proof = (b"", asyncio.Event())
-        self._pids: dict[str, asyncio.Future[int | None]] = {}
+        self._pids: dict[str, asyncio.Future[tuple[int, str] | None]] = {}
         self.dropped = 0
         self._sub.connect(connection.iopub)
         self._control.connect(connection.control)
@@ -137,9 +137,14 @@ class Link:
         await self._control.send_multipart(self._session.serialize(message))
 
     async def ask_pid(self, seconds: float) -> int | None:
-        """The kernel's own word on its pid (`usage_request`), None when it gives none in time."""
+        """The kernel's own word on its pid, None when it gives none in time."""
+        told = await self.ask_process(seconds)
+        return told[0] if told is not None else None
+
+    async def ask_process(self, seconds: float) -> tuple[int, str] | None:
+        """The kernel's own word on its pid (`usage_request`), and the header session that it speaks with."""
         message = self._session.msg("usage_request", content={})
-        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[tuple[int, str] | None] = asyncio.get_running_loop().create_future()
         self._pids[message["header"]["msg_id"]] = answer
         try:
             await self._control.send_multipart(self._session.serialize(message))
@@ -159,8 +164,9 @@ class Link:
                 message = self._session.deserialize(frames[split + 1 :])
                 waiting = self._pids.get(message["parent_header"].get("msg_id", ""))
                 if waiting is not None and not waiting.done() and message["msg_type"] == "usage_reply":
-                    pid = message["content"].get("pid")
-                    waiting.set_result(pid if type(pid) is int else None)
+                    pid, origin = message["content"].get("pid"), message["header"].get("session")
+                    known = type(pid) is int and isinstance(origin, str) and 0 < len(origin) <= MAX_COMM_ID
+                    waiting.set_result((pid, origin) if known else None)
             except Exception as error:
                 self.dropped += 1
                 LOGGER.debug("answer_refused %s", where(error))
