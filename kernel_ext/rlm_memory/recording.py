@@ -9,6 +9,7 @@ Source: design page "Exact results"; DeepSeek Honcho specification, sections 27 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,6 +28,7 @@ SUMMARY_CHARACTERS: Final = 2_000
 TAGS, TAG_CHARACTERS = 20, 80
 COLUMNS, COLUMN_CHARACTERS = 256, 128
 UNKNOWN: Final = "unknown"
+_EXPERIMENT: Final = re.compile(r"exp_[a-z2-7]{52}")
 
 
 def record(
@@ -179,7 +181,12 @@ def parents_of(derived_from: Any, inputs: Any) -> Steps[list[str]]:
     refs += [member for member in members if fingerprints.artifact_of(member) is not None]
     found: list[str] = []
     for ref in refs:
-        found.append((yield from experiment_id(ref)))
+        identity = yield from experiment_id(ref)
+        if not _EXPERIMENT.fullmatch(identity):
+            raise errors.Invalid(
+                "derived_from holds something that is not a recorded result; give what record returned"
+            )
+        found.append(identity)
     return list(dict.fromkeys(found))
 
 

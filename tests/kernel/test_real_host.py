@@ -66,11 +66,11 @@ def test_one_fingerprint_holds_one_kind_and_what_is_left_out_stays(start_kernel:
         "try:\n    e.record('4711', title='text', query='q')\n"
         "except memory.errors.Invalid as error:\n    print(error.code)\n"
         "e.record(4711, title='again', query='q')\nprint(e.search('again')[0].tags)\n"
-        "for bad in (dict(tags=5), dict(media_type=5)):\n"
+        "for bad in (dict(tags=5), dict(media_type=5), dict(derived_from='garbage!')):\n"
         "    try:\n        e.record('x', title='t', **bad)\n"
         "    except memory.errors.Invalid:\n        print('Invalid')"
     )
-    assert kernel.run(code).ok().splitlines() == ["VALIDATION", "('keep',)", "Invalid", "Invalid"]
+    assert kernel.run(code).ok().splitlines() == ["VALIDATION", "('keep',)", "Invalid", "Invalid", "Invalid"]
 
 
 def test_frames_travel_through_the_real_host_and_back(start_kernel: Callable[..., Any]) -> None:
