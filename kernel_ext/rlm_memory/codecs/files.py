@@ -1,0 +1,32 @@
+"""How an encoded file comes into being: under a temporary name, proven, then renamed.
+
+Owns: the two names and the clean-up. Order: create `.part-<random><suffix>`, write, prove that it reads back, rename to
+`<random><suffix>`. A crash before the rename leaves one `.part-` file; an exception or an interrupt leaves nothing.
+Durability is not ours: the host copies and syncs the bytes into its store.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PART = ".part-"
+
+
+@contextmanager
+def publishing(folder: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
+    """Give a temporary and a final path; rename on success, remove whatever exists on any failure.
+
+    Write to the first; it becomes the second when the block ends without an exception, `KeyboardInterrupt` included.
+    """
+    token = secrets.token_hex(8)
+    part, final = folder / f"{PART}{token}{suffix}", folder / f"{token}{suffix}"
+    try:
+        yield part, final
+        part.rename(final)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        final.unlink(missing_ok=True)
+        raise

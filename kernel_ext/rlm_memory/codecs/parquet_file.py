@@ -1,0 +1,92 @@
+"""Writing and reading the Parquet files themselves.
+
+Owns: row-group size, compression, statistics, page checksums (written and verified), names that every reader takes, and
+reading columns by exact name. Does not own: what the columns mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rlm_memory import errors
+from rlm_memory.codecs.libraries import parquet, pyarrow
+
+GROUP_BYTES = 16 << 20
+"""Aim of one row group, bytes in memory: small enough to prune, large enough to compress."""
+GROUP_ROWS = (10_000, 262_144)
+"""Smallest and largest row group, rows."""
+
+
+def unique_names(wanted: Iterable[str]) -> list[str]:
+    """Column names that Parquet and its readers take: no NUL, no lone surrogate, none twice."""
+    names: list[str] = []
+    seen: set[str] = set()
+    for text in wanted:
+        name = text.encode("utf-8", "replace").decode().replace("\x00", "\N{SYMBOL FOR NULL}")
+        number, base = 1, name
+        while name in seen:
+            number += 1
+            name = f"{base} ({number})"
+        seen.add(name)
+        names.append(name)
+    return names
+
+
+def group_rows(table: Any) -> int:
+    """Rows a row group, from the width of a row in memory."""
+    if not table.num_rows:
+        return GROUP_ROWS[1]
+    width = max(1, table.nbytes // table.num_rows)
+    return int(min(max(GROUP_BYTES // width, GROUP_ROWS[0]), GROUP_ROWS[1]))
+
+
+def write(path: Path, table: Any, metadata: dict[bytes, bytes]) -> None:
+    """Write one table; `metadata` goes into the footer only."""
+    with _writer(path, table.schema) as writer:
+        writer.write_table(table, row_group_size=group_rows(table))
+        writer.add_key_value_metadata(metadata)
+
+
+def _writer(path: Path, schema: Any) -> Any:
+    return parquet().ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        write_statistics=True,
+        write_page_checksum=True,
+        use_dictionary=_dictionary_columns(schema),
+        store_schema=True,
+        version="2.6",
+    )
+
+
+def _dictionary_columns(schema: Any) -> Any:
+    """Dictionary pages help text; for floats they cost a failed try a page."""
+    types = pyarrow().types
+    return [field.name for field in schema if not types.is_floating(field.type)] or False
+
+
+def open_file(path: Path) -> Any:
+    """A pyarrow ParquetFile that verifies page checksums. Raises `errors.Integrity` where it is not Parquet."""
+    pa = pyarrow()
+    try:
+        return parquet().ParquetFile(path, page_checksum_verification=True, memory_map=True)
+    except pa.ArrowInvalid as fault:
+        raise errors.Integrity("The recorded file is not readable as Parquet.") from fault
+
+
+def read(file: Any, names: list[str] | None = None, groups: list[int] | None = None) -> Any:
+    """A table of exactly these columns (in this order) of these row groups, all by default.
+
+    Raises `errors.Integrity` for a page whose checksum does not match.
+    """
+    pa = pyarrow()
+    try:
+        whole = file.read(names) if groups is None else file.read_row_groups(groups, names)
+    except (pa.ArrowInvalid, OSError) as fault:
+        raise errors.Integrity(f"The recorded file is damaged: {str(fault)[:200]}") from fault
+    # Reading "a.b" by name also brings the field b of a struct a.
+    return whole if names is None else whole.select(names)
