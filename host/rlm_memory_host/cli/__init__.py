@@ -1,1 +1,43 @@
-"""The rlm-memory command."""
+"""The command `rlm-memory`: what an operator types.
+
+Owns: the entry point, the exit codes (0 fine, 1 degraded or findings, 2 failure or bad use), how errors are shown. Does
+not own: what commands do (`cli.host`, `cli.config`, and `rlm_memory_host.demo`).
+
+The first thing that happens is `process.harden`: before arguments, settings or secrets are read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code. Errors are one line on stderr."""
+    from rlm_memory_host.errors import HostError
+    from rlm_memory_host.process import harden
+
+    try:
+        hardened = harden()
+        return _run(list(sys.argv[1:] if arguments is None else arguments), hardened=hardened)
+    except HostError as error:
+        print(f"rlm-memory: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: list[str], *, hardened: bool) -> int:
+    import click
+
+    from rlm_memory_host.cli.root import application
+
+    try:
+        result = application()(arguments, prog_name="rlm-memory", standalone_mode=False, obj=hardened)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.Abort:
+        print("rlm-memory: interrupted", file=sys.stderr)
+        return 2
