@@ -109,7 +109,8 @@ class Circuit:
                 self._failures, self._openings, self._open_until = 0, 0, None
                 self._proven = True
             case RemoteBusy():
-                pass
+                # It was heard, and a service that counts requests answers a wrong key otherwise.
+                self._proven = True
             case _ if self._open_until is not None and now < self._open_until:
                 pass  # one that was under way when it opened
             case _:
