@@ -56,6 +56,11 @@ def _enter() -> Path:
 _HOME = _enter()
 
 
+def leave() -> None:
+    """Remove the folders again."""
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
 def _is_of_this_run(process: psutil.Process) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -90,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     psutil.wait_procs(left, timeout=5)
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    shutil.rmtree(_HOME, ignore_errors=True)
+    leave()
 
 
 _FOUND = pytest.StashKey[list[str]]()

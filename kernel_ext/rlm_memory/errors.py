@@ -9,9 +9,15 @@ Source: design page "Kernel <-> host", Wire.
 
 from __future__ import annotations
 
+import linecache
+import traceback
+from typing import Any
+
 from rlm_memory import wire
+from rlm_memory.kept import kept
 
 
+@kept
 class MemoryFault(Exception):
     """Base of all of them. `code` is the wire code, stable and documented; None where the fault is local."""
 
@@ -21,35 +27,55 @@ class MemoryFault(Exception):
         super().__init__(message)
         self.code = code if code is not None else self.default_code
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: where in the caller's own code, then the one line that says what to do."""
+        place = ""
+        for frame, line in traceback.walk_tb(self.__traceback__):
+            if str(frame.f_globals.get("__name__", "")).split(".")[0] == "rlm_memory":
+                break
+            code = linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()
+            place = f"line {line}: {code}" if code else place
+        return [*([place] if place else []), f"{type(self).__name__}: {self}"]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker process hands its failure to its parent; what it was made with must come along.
+        return _remake, (type(self), self.args, dict(vars(self)))
+
+
+@kept
 class HostUnavailable(MemoryFault):
     """No host answered, or the one that did is gone. The kernel goes on as soon as a host runs again."""
 
     default_code = wire.NO_HOST
 
 
+@kept
 class Forked(HostUnavailable):
     """A forked child, or the kernel's control thread, tried to use the kernel's own connection."""
 
     default_code = wire.KERNEL_FORKED
 
 
+@kept
 class NotFound(MemoryFault):
     """Nothing with that reference in this project. Malformed, unknown and foreign references look the same."""
 
     default_code = wire.CARD_NOT_FOUND
 
 
+@kept
 class Denied(MemoryFault):
     """The host's policy, or a switched-off feature, forbids the call."""
 
 
+@kept
 class Invalid(MemoryFault):
     """An argument is wrong; the message says which one and what to do."""
 
     default_code = wire.INVALID_ARGUMENT
 
 
+@kept
 class NotExact(Invalid):
     """A value cannot be kept exactly; the message names the column or place. `lossy=True` would change `changes`."""
 
@@ -59,58 +85,73 @@ class NotExact(Invalid):
         self.changes = changes
 
 
+@kept
 class UnsafeSource(Invalid):
     """The file to record is outside exports/, a link, not a regular file, or changed while it was read."""
 
     default_code = wire.UNSAFE_FILESYSTEM_ENTRY
 
 
+@kept
 class TooLarge(Invalid):
     """A value is over a documented bound."""
 
     default_code = wire.PAYLOAD_TOO_LARGE
 
 
+@kept
 class QuotaExceeded(MemoryFault):
     """The project's byte or card bound is reached; nothing was removed to make room."""
 
     default_code = wire.PROJECT_QUOTA_EXCEEDED
 
 
+@kept
 class StoreUnavailable(MemoryFault):
     """The store cannot be written or read now (full, read-only, locked); nothing was half written."""
 
     default_code = wire.STORE_UNAVAILABLE
 
 
+@kept
 class Integrity(MemoryFault):
     """Stored bytes are missing or not what was recorded; they are never served."""
 
     default_code = wire.ARTIFACT_CORRUPT
 
 
+@kept
 class Unsupported(MemoryFault):
     """Written by a newer version, or a request this host does not know."""
 
     default_code = wire.UNSUPPORTED_VERSION
 
 
+@kept
 class Cancelled(MemoryFault):
     """The call was cancelled before it finished."""
 
     default_code = wire.CANCELLED
 
 
+@kept
 class CallTimeout(MemoryFault):
     """The host ran out of the time that the tool allows."""
 
     default_code = wire.TOOL_TIMEOUT
 
 
+@kept
 class HostFault(MemoryFault):
     """The host failed in a way that is not the caller's doing."""
 
     default_code = wire.HOST_REQUEST_FAILED
+
+
+def _remake(cls: type[MemoryFault], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> MemoryFault:
+    fault = cls.__new__(cls, *arguments)
+    fault.__dict__.update(attributes)
+    return fault
 
 
 BY_CODE: dict[str, type[MemoryFault]] = {

@@ -184,12 +184,14 @@ def test_an_environment_whose_python_is_gone_is_made_anew(script: ModuleType):
     assert script.python().exists()
 
 
-def test_an_environment_without_pip_is_made_anew_where_uv_is_gone(script: ModuleType, monkeypatch: pytest.MonkeyPatch):
+def test_an_environment_without_pip_gets_one_where_uv_is_gone(script: ModuleType, monkeypatch: pytest.MonkeyPatch):
     script.setup()
+    (script.VENV / "kept").write_text("")
     shutil.rmtree(script.VENV / "lib")
     monkeypatch.setenv("RLM_MEMORY_LOCK", "compat")
     script.setup()
-    assert (script.VENV / "lib").exists()
+    assert (script.VENV / "kept").exists()
+    assert any(step.endswith("-m ensurepip") for step in script.steps)
 
 
 def test_a_folder_that_someone_else_made_is_never_touched(script: ModuleType):

@@ -1,4 +1,4 @@
-"""What `provenance/upstreams.json` says about revisions, licences and versions is complete, and the locks confirm it."""
+"""What `provenance/upstreams.json` says of revisions, licences and versions is complete; the locks confirm it."""
 
 from __future__ import annotations
 

@@ -26,18 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], *, hardened: bool) -> int:
-    import click
-
     from rlm_memory_host.cli.root import application
 
     try:
-        result = application()(arguments, prog_name="rlm-memory", standalone_mode=False, obj=hardened)
-        return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except click.Abort:
-        print("rlm-memory: interrupted", file=sys.stderr)
-        return 2
+        application()(arguments, prog_name="rlm-memory", obj=hardened)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0

@@ -247,21 +247,15 @@ def _timestamp(value: str) -> str:
     return value
 
 
-def _encodable(value: str) -> str:
-    value.encode("utf-8")
-    return value
-
-
-_Text = AfterValidator(_encodable)
 _Timestamp = Annotated[str, StringConstraints(min_length=10, max_length=40), AfterValidator(_timestamp)]
 _Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-_Title = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TITLE), _Text]
-_Summary = Annotated[str, StringConstraints(max_length=MAX_SUMMARY), _Text]
-_Source = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE), _Text]
-_SourceVersion = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE_VERSION), _Text]
-_Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG), _Text]
-_Column = Annotated[str, StringConstraints(max_length=MAX_COLUMN), _Text]
-_Opaque = Annotated[str, StringConstraints(max_length=1_024), _Text]
+_Title = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TITLE)]
+_Summary = Annotated[str, StringConstraints(max_length=MAX_SUMMARY)]
+_Source = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE)]
+_SourceVersion = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE_VERSION)]
+_Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG)]
+_Column = Annotated[str, StringConstraints(max_length=MAX_COLUMN)]
+_Opaque = Annotated[str, StringConstraints(max_length=1_024)]
 _Count = Annotated[int, Field(ge=0, le=(1 << 53) - 1)]
 
 
@@ -283,7 +277,7 @@ class ArtifactRefV1(_Document):
     artifact_id: Annotated[str, StringConstraints(pattern=r"^art_[a-z2-7]{52}$")]
     sha256: _Sha256
     bytes: _Count
-    media_type: Annotated[str, StringConstraints(min_length=1, max_length=MAX_MEDIA_TYPE), _Text]
+    media_type: Annotated[str, StringConstraints(min_length=1, max_length=MAX_MEDIA_TYPE)]
     created_at: _Timestamp
 
 
@@ -311,7 +305,7 @@ class ExperimentCardV1(_Document):
     shape: Annotated[tuple[_Count, ...], Field(max_length=MAX_SHAPE, strict=False)] | None = None
     columns: Annotated[tuple[_Column, ...], Field(max_length=MAX_COLUMNS, strict=False)] | None = None
     tags: Annotated[tuple[_Tag, ...], Field(max_length=MAX_TAGS, strict=False)] | None = None
-    project_id: Annotated[str, StringConstraints(min_length=1, max_length=1_024), _Text]
+    project_id: Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
     origin_session_id: _Opaque
     origin_agent_kind: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     root_agent_id: _Opaque | None = None

@@ -4,7 +4,8 @@ Owns: plain and structured arrays, masked arrays, record arrays, numpy scalars, 
 through Parquet (`object_arrays`). Does not own: slices of files that are not ours.
 
 A `.npy` header keeps dtype, byte order, shape and Fortran order. It loses: padding that comes from alignment, dtype
-metadata, the class. Those go into the notes of an `.npz`, whose members have fixed dates, so equal arrays give equal bytes.
+metadata, the class. Those go into the notes of an `.npz`, whose members have fixed dates, so equal arrays give equal
+bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rlm_memory import errors, wire
 from rlm_memory.codecs import tagged
 from rlm_memory.codecs.exact import same_array, same_dtype
 from rlm_memory.codecs.files import publishing
-from rlm_memory.codecs.libraries import numpy
+from rlm_memory.codecs.libraries import class_of, numpy
 from rlm_memory.codecs.preview import array_preview
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 
@@ -95,9 +96,9 @@ def _survives_npy(dtype: Any) -> bool:
 def _has_metadata(dtype: Any) -> bool:
     if dtype.metadata:
         return True
-    return any(_has_metadata(field[0]) for field in (dtype.fields or {}).values()) or bool(
-        dtype.subdtype and _has_metadata(dtype.subdtype[0])
-    )
+    if dtype.subdtype:
+        return _has_metadata(dtype.subdtype[0])
+    return any(_has_metadata(dtype.fields[name][0]) for name in dtype.names or ())
 
 
 def _prove_npy(path: Path, array: Any) -> None:
@@ -306,10 +307,10 @@ def _field_names(array: Any) -> list[str] | None:
 def summary(value: Any) -> str:
     """Kind, shape and dtype; no values."""
     np = numpy()
-    if isinstance(value, dict):
-        keys: list[str] = [str(key) for key in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if class_of(value) is dict:
+        keys = list(map(str, value))
         return f"{len(keys):,} arrays: {', '.join(bounded_names(keys[:12]))}" + (", ..." if len(keys) > 12 else "")
     if isinstance(value, np.generic):
-        return f"numpy scalar, {value.dtype}"  # pyright: ignore[reportUnknownMemberType]
+        return f"numpy scalar, {value.dtype}"
     kind = "Masked array" if isinstance(value, np.ma.MaskedArray) else "Array"
     return f"{kind}, {' x '.join(f'{n:,}' for n in value.shape) or 'no axes'}, {value.dtype}"[:500]

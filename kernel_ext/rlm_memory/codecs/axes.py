@@ -1,8 +1,8 @@
 """Row indexes and headers: class, names, levels, ranges and frequency.
 
-Owns: an index as level columns plus a note (`encode`, `decode`), and a small index packed whole into the notes (`pack`,
-`unpack`) for headers and categories. A RangeIndex is three numbers; a frequency is kept only where its name leads back to
-it. Does not own: values, which are columns like any other.
+Owns: an index as level columns plus a note (`encode`, `decode`), and a small index packed whole into the notes
+(`pack`, `unpack`) for headers and categories. A RangeIndex is three numbers; a frequency is kept only where its name
+leads back to it. Does not own: values, which are columns like any other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import warnings
 from typing import Any
 
 from rlm_memory.codecs import columns, tagged
-from rlm_memory.codecs.exact import plain_array
-from rlm_memory.codecs.libraries import pandas, pyarrow
+from rlm_memory.codecs.exact import level_values, plain_array
+from rlm_memory.codecs.libraries import need, pandas, pyarrow
 from rlm_memory.codecs.results import Terms
 from rlm_memory.codecs.stored import Note, Stored
 
@@ -28,8 +28,11 @@ def encode(index: Any, where: str, terms: Terms) -> tuple[Note, list[Stored]]:
         return {"axis": "range", "range": [index.start, index.stop, index.step], "names": names}, []
     if isinstance(index, pd.MultiIndex):
         levels = [columns.encode(_level(index, at), f"{where} level {at}", terms) for at in range(index.nlevels)]
-        return {"axis": "multi", "names": names}, levels
-    note: Note = {"axis": "flat", "names": names}
+        note: Note = {"axis": "multi", "names": names}
+        if ranges := _level_ranges(index):
+            note["ranges"] = ranges
+        return note, levels
+    note = {"axis": "flat", "names": names}
     if (name := _frequency(index)) is not None:
         note["freq"] = name
     return note, [columns.encode(plain_array(index), where, terms)]
@@ -44,7 +47,13 @@ def _tag_name(name: Any, where: str, terms: Terms) -> Any:
 
 
 def _level(index: Any, at: int) -> Any:
-    return plain_array(index.get_level_values(at))
+    return plain_array(level_values(index, at))
+
+
+def _level_ranges(index: Any) -> list[list[int]]:
+    """[level, start, stop, step] of the levels whose values pandas gives as a RangeIndex."""
+    levels = [(at, level_values(index, at)) for at in range(index.nlevels)]
+    return [[at, one.start, one.stop, one.step] for at, one in levels if isinstance(one, pandas().RangeIndex)]
 
 
 def _frequency(index: Any) -> str | None:
@@ -56,8 +65,7 @@ def _frequency(index: Any) -> str | None:
 
 
 def _offset(name: str) -> Any:
-    from pandas.tseries.frequencies import to_offset
-
+    to_offset = need("pandas.tseries.frequencies", "A pandas object").to_offset
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -81,7 +89,10 @@ def decode(note: Note, arrays: list[Any], *, whole: bool = True) -> Any:
         start, stop, step = note["range"]
         return pd.RangeIndex(start, stop, step, name=names[0])
     if note["axis"] == "multi":
-        return pd.MultiIndex.from_arrays([flat(array) for array in arrays], names=names)
+        levels = [flat(array) for array in arrays]
+        for at, start, stop, step in note.get("ranges", []) if whole else []:
+            levels[at] = pd.RangeIndex(start, stop, step)
+        return pd.MultiIndex.from_arrays(levels, names=names)
     index = flat(arrays[0], names[0])
     if whole and "freq" in note:
         index.freq = _offset(note["freq"])

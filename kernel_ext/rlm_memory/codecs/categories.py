@@ -1,7 +1,7 @@
 """Categorical columns: values that other tools read, and the categories with their order, used or not.
 
-Owns: the look-up from values back to codes. Categories that Parquet reads natively (text, integers, floats, bools, times)
-are written as values; all others (intervals, mixed objects) as text beside a column of codes. Does not own: the
+Owns: the look-up from values back to codes. Categories that Parquet reads natively (text, integers, floats, bools,
+times) are written as values; all others (intervals, mixed objects) as text beside a column of codes. Does not own: the
 categories as an index (`axes`).
 """
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from rlm_memory import errors
 from rlm_memory.codecs import arrow_columns, categories, compound, numeric, objects, strings, times
-from rlm_memory.codecs.exact import same_column
-from rlm_memory.codecs.libraries import numpy, pandas
+from rlm_memory.codecs.libraries import class_of, numpy, pandas
 from rlm_memory.codecs.results import Terms
 from rlm_memory.codecs.stored import Note, Stored
 
@@ -56,7 +55,7 @@ def encode(array: Any, where: str, terms: Terms) -> Stored:
     """A numpy array or pandas extension array as a stored column; losses are noted in `terms` under `where`."""
     if isinstance(array, numpy().ndarray):
         return _encode_numpy(array, where, terms)
-    kind = type(array)
+    kind = class_of(array)
     encoder = _BY_CLASS.get(kind.__name__) if kind.__module__.partition(".")[0] == "pandas" else None
     if encoder is None:
         terms.give_up(
@@ -93,10 +92,3 @@ def decode(note: Note, main: Any, sides: list[Any]) -> Any:
             f"The recorded file holds a column of kind {note.get('kind')!r}, which this version does not know."
         )
     return decoder(note, main, sides)
-
-
-def prove(array: Any, stored: Stored, where: str) -> None:
-    """Decode what was made and compare. Raises `errors.NotExact`: better now than when the original is gone."""
-    back = decode(stored.note, stored.main, [side for _, side in stored.sides])
-    if not same_column(array, back):
-        raise errors.NotExact(f"{where} does not read back as it was; nothing was recorded.", where=where)

@@ -12,6 +12,12 @@ from typing import Any, cast
 
 from rlm_memory import errors
 from rlm_memory.codecs.libraries import loaded
+from rlm_memory.codecs.readers import READERS as _READERS
+from rlm_memory.codecs.readers import as_octets as _as_octets
+from rlm_memory.codecs.readers import only_whole as _only_whole
+from rlm_memory.codecs.readers import open_lazy
+from rlm_memory.codecs.readers import read_foreign as _read_foreign
+from rlm_memory.codecs.request import Request
 from rlm_memory.codecs.results import Encoded, Terms
 
 
@@ -26,7 +32,7 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False) -> Encoded:
         from rlm_memory.codecs.plain import encode_text
 
         return encode_text(obj, folder, terms)
-    if type(obj) in (bytes, bytearray):
+    if isinstance(obj, bytes | bytearray) and type(obj) in (bytes, bytearray):
         from rlm_memory.codecs.plain import encode_bytes
 
         return encode_bytes(obj, folder, terms)
@@ -38,8 +44,8 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False) -> Encoded:
 
         return encode_json(obj, folder, terms)
     raise errors.Invalid(
-        f"record: there is no codec for a {type(obj).__module__}.{type(obj).__qualname__}. Pass a table, an array, a dict or list "
-        "of plain values, text, bytes, a figure, or a path."
+        f"record: there is no codec for a {type(obj).__module__}.{type(obj).__qualname__}. Pass a table, an "
+        "array, a dict or list of plain values, text, bytes, a figure, or a path."
     )
 
 
@@ -49,6 +55,13 @@ def _of_library(obj: Any, folder: Path, terms: Terms) -> Encoded | None:
         from rlm_memory.codecs.tables import encode_pandas
 
         return encode_pandas(obj, folder, terms)
+    pa, pl = loaded("pyarrow"), loaded("polars")
+    if (pa is not None and isinstance(obj, (pa.Table, pa.RecordBatch, pa.RecordBatchReader))) or (
+        pl is not None and isinstance(obj, (pl.DataFrame, pl.Series))
+    ):
+        from rlm_memory.codecs.tables import encode_arrow
+
+        return encode_arrow(obj, folder, terms)
     if np is not None:
         from rlm_memory.codecs import arrays
 
@@ -65,8 +78,11 @@ def codec_of(media_type: str) -> tuple[str | None, dict[str, str]]:
     """The codec parameter of a media type and all parameters; None for a file recorded as it is."""
     message = Message()
     message["content-type"] = media_type
-    parameters = dict(cast("list[tuple[str, str]]", (message.get_params() or [])[1:]))
+    parameters = dict((message.get_params() or [])[1:])
     return parameters.get("codec"), parameters
+
+
+FORMS = ("pandas", "arrow", "polars", "dataset", "path", "memmap", "bytes", "text", "json")
 
 
 def decode(
@@ -77,32 +93,31 @@ def decode(
     filters: Any = None,
     rows: Any = None,
     sample: Any = None,
+    seed: int = 0,
     as_: str | None = None,
 ) -> Any:
-    """The object of a recorded file, or the part of it that is asked for."""
+    """The object of a recorded file, or the part of it that is asked for.
+
+    `columns` are labels; `filters` a list of (column, operator, value) tuples, or a list of such lists of which one
+    must hold; `rows` a slice or (start, stop) of positions in the recorded object; `sample` a number of rows or a
+    fraction, drawn by `seed` from what the others leave; `as_` one of `FORMS`, the recorded type by default. Raises
+    `errors.Invalid` for what the file cannot give, `errors.Integrity` for a damaged file, `errors.Unsupported` for one
+    of a newer version or for a type that the libraries here do not have.
+    """
+    if as_ is not None and as_ not in FORMS:
+        raise errors.Invalid(f"as_: {str(as_)[:40]!r} is not one of {', '.join(FORMS)}.")
+    request = Request(columns, filters, rows, sample, seed, as_)
     codec, parameters = codec_of(media_type)
-    if as_ == "path":
-        return path
-    if as_ == "bytes" or (as_ is None and codec in (None, "bytes")):
-        octets = path.read_bytes()
-        return bytearray(octets) if parameters.get("class") == "bytearray" and as_ is None else octets
-    if as_ == "text" or (as_ is None and codec == "text"):
-        from rlm_memory.codecs.plain import read_text
-
-        return read_text(path)
-    if as_ == "json" or (as_ is None and codec == "json"):
-        from rlm_memory.codecs.jsons import read_json
-
-        return read_json(path)
-    if codec == "array":
-        from rlm_memory.codecs.arrays import read_npy
-
-        return read_npy(path, lazy=as_ == "memmap")
-    if codec == "arrays":
-        from rlm_memory.codecs.arrays import read_npz
-
-        return read_npz(path, columns)
-    from rlm_memory.codecs import frames, notes, parquet_file
-
-    file = parquet_file.open_file(path)
-    return frames.from_table(notes.loads(file.metadata.metadata), parquet_file.read(file))
+    if as_ in ("path", "bytes", "text", "json"):
+        _only_whole(request, f"as_={as_!r}")
+        return _as_octets(path, as_)
+    if as_ == "dataset" or (as_ == "memmap" and codec != "array"):
+        _only_whole(request, f"as_={as_!r}")
+        return open_lazy(path, media_type)
+    if codec is None and as_ is None:
+        _only_whole(request, "a file recorded as it is")
+        return path.read_bytes()
+    reader = _READERS.get(codec or "")
+    if reader is None:
+        return _read_foreign(path, media_type, request)
+    return reader(path, request, parameters)

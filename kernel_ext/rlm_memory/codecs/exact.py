@@ -11,14 +11,14 @@ import decimal
 import math
 from typing import Any
 
-from rlm_memory.codecs.libraries import loaded, numpy, pandas
+from rlm_memory.codecs.libraries import class_of, loaded, numpy, pandas
 
 
 def same_value(a: Any, b: Any) -> bool:
     """True when both have the same exact type and the same value, containers item by item."""
     if a is b:
         return True
-    kind = type(a)
+    kind = class_of(a)
     if kind is not type(b):
         return False
     if kind in _PLAIN:
@@ -54,6 +54,11 @@ def _same_set(a: Any, b: Any) -> bool:
     return all(repr(item) in keyed and same_value(item, keyed[repr(item)]) for item in a)
 
 
+def zone_arguments(zone: Any) -> Any:
+    """What a `datetime.timezone` was made with: its equality leaves out the name."""
+    return zone.__getinitargs__()
+
+
 def same_zone(a: Any, b: Any) -> bool:
     """The same zone of the same class."""
     if a is b:
@@ -61,7 +66,7 @@ def same_zone(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, dt.timezone):
-        return a.__getinitargs__() == b.__getinitargs__()  # pyright: ignore[reportAttributeAccessIssue]
+        return zone_arguments(a) == zone_arguments(b)
     key = getattr(a, "key", getattr(a, "zone", None))
     return key == getattr(b, "key", getattr(b, "zone", None)) and (key is not None or a == b)
 
@@ -143,6 +148,13 @@ def same_column(a: Any, b: Any) -> bool:
     return _same_extension(a, b)
 
 
+def same_chunked(a: Any, b: Any) -> bool:
+    """Two Arrow columns: the type to the last name, and the values; not where chunks end."""
+    if str(a.type) != str(b.type) or not a.type.equals(b.type, check_metadata=True) or len(a) != len(b):
+        return False
+    return a.equals(b) or all(map(same_value, a.to_pylist(), b.to_pylist()))
+
+
 def _ends(array: Any, side: str) -> Any:
     ends = getattr(array, side).array
     return ends.to_numpy() if type(ends).__name__ == "NumpyExtensionArray" else ends
@@ -151,9 +163,7 @@ def _ends(array: Any, side: str) -> Any:
 def _same_extension(a: Any, b: Any) -> bool:
     np, pd = numpy(), pandas()
     if isinstance(a.dtype, pd.ArrowDtype):
-        return a._pa_array.type.equals(b._pa_array.type) and all(
-            map(same_value, a._pa_array.to_pylist(), b._pa_array.to_pylist())
-        )
+        return same_chunked(a._pa_array, b._pa_array)
     if hasattr(a, "asi8"):
         zone = getattr(a, "tz", None)
         return a.dtype == b.dtype and bool(np.array_equal(a.asi8, b.asi8)) and same_zone(zone, getattr(b, "tz", None))
@@ -176,8 +186,13 @@ def same_index(a: Any, b: Any) -> bool:
     if isinstance(a, pd.RangeIndex):
         return (a.start, a.stop, a.step) == (b.start, b.stop, b.step)
     if isinstance(a, pd.MultiIndex):
-        return all(same_index(a.get_level_values(at), b.get_level_values(at)) for at in range(a.nlevels))
+        return all(same_index(level_values(a, at), level_values(b, at)) for at in range(a.nlevels))
     return same_column(plain_array(a), plain_array(b))
+
+
+def level_values(index: Any, at: int) -> Any:
+    """Values of a MultiIndex level by position: the public method takes an integer for a name where a level has that name."""
+    return index._get_level_values(at)
 
 
 def plain_array(holder: Any) -> Any:

@@ -8,7 +8,7 @@ Durability is not ours: the host copies and syncs the bytes into its store.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ PART = ".part-"
 
 
 @contextmanager
-def publishing(folder: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
+def publishing(folder: Path, suffix: str) -> Generator[tuple[Path, Path]]:
     """Give a temporary and a final path; rename on success, remove whatever exists on any failure.
 
     Write to the first; it becomes the second when the block ends without an exception, `KeyboardInterrupt` included.

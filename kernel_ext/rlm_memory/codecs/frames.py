@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlm_memory.codecs import axes, columns, notes, tagged
-from rlm_memory.codecs.exact import plain_array
+from rlm_memory.codecs.exact import level_values, plain_array
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import numpy, pandas, pyarrow
 from rlm_memory.codecs.parquet_file import unique_names
@@ -51,9 +51,9 @@ def _index_table(index: Any, terms: Terms) -> tuple[Any, dict[str, Any], list[tu
 
 
 def _level_proofs(index: Any, levels: list[Stored]) -> list[tuple[str, Any, Stored]]:
-    if len(levels) == 1 and index.nlevels == 1:
+    if levels and not isinstance(index, pandas().MultiIndex):
         return [("the index", plain_array(index), levels[0])]
-    return [(f"the index level {at}", plain_array(index.get_level_values(at)), one) for at, one in enumerate(levels)]
+    return [(f"the index level {at}", plain_array(level_values(index, at)), one) for at, one in enumerate(levels)]
 
 
 def _labels(obj: Any) -> list[Any]:
@@ -139,8 +139,8 @@ def from_table(
 ) -> Any:
     """The object of a physical table that holds at least the columns wanted, by name.
 
-    `picked` are frame column positions (all by default) and `header` their labels; `index` replaces the recorded one where
-    rows were selected from a range; `whole=False` marks a selection of rows.
+    `picked` are frame column positions (all by default) and `header` their labels; `index` replaces the recorded
+    one where rows were selected from a range; `whole=False` marks a selection of rows.
     """
     layout = Layout.of(note)
     names = note["names"]

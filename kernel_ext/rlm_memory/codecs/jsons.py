@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from rlm_memory import errors, wire
 from rlm_memory.codecs.files import publishing
+from rlm_memory.codecs.libraries import class_of
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 
 MAX_DEPTH = 200
@@ -50,7 +51,7 @@ def read_json(path: Path) -> Any:
 
 
 def _plain(value: Any, where: str, terms: Terms, above: list[int]) -> Any:
-    kind = type(value)
+    kind = class_of(value)
     if value is None or kind is bool or kind is str:
         return value
     if kind is int:
@@ -87,7 +88,8 @@ def _container(value: Any, where: str, terms: Terms, above: list[int]) -> Any:
             return _mapping(cast("dict[Any, Any]", value), where, terms, above)
         if type(value) is not list:
             terms.give_up(where, f"a {type(value).__name__} would come back as a list", "becomes a list")
-        return [_plain(item, f"{where}[{at}]", terms, above) for at, item in enumerate(value)]
+        items = cast("list[Any]", value)
+        return [_plain(item, f"{where}[{at}]", terms, above) for at, item in enumerate(items)]
     finally:
         above.pop()
 
@@ -112,7 +114,7 @@ def _mapping(value: dict[Any, Any], where: str, terms: Terms, above: list[int]) 
 
 
 def _other(value: Any, where: str, terms: Terms) -> Any:
-    kind = type(value)
+    kind = class_of(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(value, str | int | float):
         base = str if isinstance(value, str) else int if isinstance(value, int) else float

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, cast
 
 from rlm_memory import errors
 
 
 def loaded(name: str) -> Any:
-    """The module if this process has imported it, else None; never imports. An object of a library implies it is loaded."""
+    """The module if this process has imported it, else None; never imports. An object implies it."""
     return sys.modules.get(name)
+
+
+def class_of(value: Any) -> Any:
+    """The exact type of a value of unknown type."""
+    return cast(Any, type(value))
 
 
 def need(name: str, purpose: str) -> Any:

@@ -1,8 +1,8 @@
 """Lists, tuples, arrays and dicts in cells as native nested columns, where every cell has the same shape of types.
 
 Owns: finding the one shape that all cells share, and both directions. A shape is JSON: a scalar's name ("str", "int",
-"float", "bool", "bytes"), `["list", shape]`, `["tuple", shape]`, `["array", dtype]`, `["dict", [[key, shape], ...]]`, or
-None where only empty containers or None were seen. Cells that share no shape are kept as tagged JSON by `objects`.
+"float", "bool", "bytes"), `["list", shape]`, `["tuple", shape]`, `["array", dtype]`, `["dict", [[key, shape], ...]]`,
+or None where only empty containers or None were seen. Cells that share no shape are kept as tagged JSON by `objects`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_memory.codecs.exact import same_value
-from rlm_memory.codecs.libraries import numpy, pyarrow
+from rlm_memory.codecs.libraries import class_of, numpy, pyarrow
 from rlm_memory.codecs.stored import one_array
 
 _SCALARS: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", bytes: "bytes"}
@@ -37,7 +37,7 @@ def encode(cells: Any) -> tuple[Any, Any] | None:
 def _shape(value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise _NoShape
-    kind = type(value)
+    kind = class_of(value)
     if value is None:
         return None
     if kind in _SCALARS:
@@ -86,7 +86,7 @@ def _type(shape: Any) -> Any:
 
 def _bare(value: Any) -> Any:
     """Tuples as lists; arrays stay, Arrow takes them as they are."""
-    kind = type(value)
+    kind = class_of(value)
     if kind is list or kind is tuple:
         return [_bare(item) for item in value]
     if kind is dict:
@@ -96,17 +96,9 @@ def _bare(value: Any) -> Any:
 
 def decode(shape: Any, column: Any) -> list[Any]:
     """The cells, None where null."""
-    if _has_array(shape) and not isinstance(shape, str) and shape[0] == "array":
+    if shape is not None and not isinstance(shape, str) and shape[0] == "array":
         return _arrays(shape[1], one_array(column))
     return [_dress(item, shape) for item in column.to_pylist()]
-
-
-def _has_array(shape: Any) -> bool:
-    if not isinstance(shape, list):
-        return False
-    if shape[0] == "dict":
-        return any(_has_array(inner) for _, inner in shape[1])
-    return shape[0] == "array" or _has_array(shape[1])
 
 
 def _arrays(dtype: str, column: Any) -> list[Any]:

@@ -30,9 +30,9 @@ MISSING = ("none", "nan", "NA", "NaT")
 
 def encode(cells: Any, where: str, terms: Terms) -> Stored:
     """A one-dimensional numpy array of objects."""
-    kinds = set(map(type, cells))
+    kinds: set[Any] = set(map(type, cells))
     markers = _markers(kinds)
-    present = {kind for kind in kinds if kind is not type(None) and kind not in markers}
+    present: set[Any] = {kind for kind in kinds if kind is not type(None) and kind not in markers}
     if present == {float}:
         present = set() if _all_nan(cells) else {float}
     elif float in present and len(present) == 2 and _floats_are_nan(cells):
@@ -78,11 +78,11 @@ def _uniform(cells: Any, kind: type | None) -> Stored | None:
     compact, note, proof = form
     main = _spread(compact, mask)
     used = sorted(set(missing[mask].tolist()))
-    note = {"kind": "object", "cell": note, "missing": [MISSING[code] for code in used]}
+    wrapped: Note = {"kind": "object", "cell": note, "missing": [MISSING[code] for code in used]}
     sides: tuple[tuple[str, Any], ...] = ()
     if len(used) > 1:
         sides = (("missing", pyarrow().array(missing, mask=~mask)),)
-    return Stored(main, note, sides, proof)
+    return Stored(main, wrapped, sides, proof)
 
 
 def _spread(compact: Any, mask: Any) -> Any:

@@ -45,22 +45,16 @@ def plain(type_: Any) -> Any:
         return pa.map_(plain(type_.key_type), _plain_field(type_.item_field), keys_sorted=type_.keys_sorted)
     if types.is_union(type_):
         raise NoForm("a union")
-    for is_kind, make in _list_kinds():
-        if is_kind(type_):
-            return make(type_)
+    if _is_list(type_):
+        large = types.is_large_list(type_) or types.is_large_list_view(type_)
+        return (pa.large_list if large else pa.list_)(_plain_field(type_.value_field))
     return _plain_leaf(type_)
 
 
-def _list_kinds() -> list[Any]:
-    pa = pyarrow()
-    types = pa.types
-    return [
-        (types.is_fixed_size_list, lambda t: pa.list_(_plain_field(t.value_field))),
-        (types.is_large_list, lambda t: pa.large_list(_plain_field(t.value_field))),
-        (types.is_list, lambda t: pa.list_(_plain_field(t.value_field))),
-        (types.is_list_view, lambda t: pa.list_(_plain_field(t.value_field))),
-        (types.is_large_list_view, lambda t: pa.large_list(_plain_field(t.value_field))),
-    ]
+def _is_list(type_: Any) -> bool:
+    types = pyarrow().types
+    kinds = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(is_kind(type_) for is_kind in kinds)
 
 
 def _plain_field(field: Any) -> Any:
@@ -165,26 +159,32 @@ def _plain_nested(array: Any, target: Any) -> Any:
 
 
 def _through_take(array: Any, compact: Any) -> Any:
+    """Between compact lists and fixed sizes by a cast; views share and reorder their values, so by value."""
     pa = pyarrow()
-    try:
+    fixed = pa.types.is_fixed_size_list
+    if fixed(array.type) or fixed(compact):
         return array.cast(compact)
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return pa.array(array.to_pylist(), compact)
+    return pa.array(array.to_pylist(), compact)
 
 
 def from_plain(array: Any, type_: Any) -> Any:
     """Back to the type; the counterpart of `to_plain` for everything but a dictionary's order."""
     pa = pyarrow()
     if isinstance(array, pa.ChunkedArray):
-        if array.type == type_:
+        if _identical(array.type, type_):
             return array
         return pa.chunked_array([_typed(chunk, type_) for chunk in array.chunks], type_)
     return _typed(array, type_)
 
 
+def _identical(a: Any, b: Any) -> bool:
+    """Equality of Arrow types leaves out the names of list items; their text shows them."""
+    return a.equals(b, check_metadata=True) and str(a) == str(b)
+
+
 def _typed(array: Any, type_: Any) -> Any:
     pa, types = pyarrow(), pyarrow().types
-    if array.type == type_:
+    if _identical(array.type, type_):
         return array
     if isinstance(type_, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(type_, _typed(array, type_.storage_type))

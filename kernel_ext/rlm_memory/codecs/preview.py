@@ -1,6 +1,6 @@
 """A bounded head of an object: at most 10 rows x 20 columns of text cells, at most 32 KiB of JSON.
 
-Owns: previews of tables and arrays. A preview shows values; it is a convenience, unverified, and never what `load` gives.
+Owns: previews of tables and arrays. A preview shows values; it is a convenience, unverified, never what `load` gives.
 Does not own: summaries, which show no value.
 """
 
@@ -28,14 +28,16 @@ def cell(value: Any, limit: int = CELL_CHARACTERS) -> str:
 
 def frame_preview(frame: Any) -> dict[str, Any]:
     """Head of a pandas DataFrame: labels, dtypes, index and cells, all text."""
-    head = frame.iloc[:ROWS, :COLUMNS]
+    width, height = min(frame.shape[1], COLUMNS), min(len(frame), ROWS)
+    # Column by column: cutting a block of rows and columns fails in pandas 2 for big-endian columns.
+    columns = [frame.iloc[:, at].array[:height] for at in range(width)]
     return bounded(
         {
             "kind": "table",
-            "columns": [cell(label, LABEL_CHARACTERS) for label in head.columns],
-            "dtypes": [cell(dtype, LABEL_CHARACTERS) for dtype in head.dtypes],
-            "index": [cell(label) for label in head.index],
-            "rows": [[cell(head.iat[row, at]) for at in range(head.shape[1])] for row in range(len(head))],
+            "columns": [cell(label, LABEL_CHARACTERS) for label in frame.columns[:width]],
+            "dtypes": [cell(column.dtype, LABEL_CHARACTERS) for column in columns],
+            "index": [cell(label) for label in frame.index[:height]],
+            "rows": [[cell(column[row]) for column in columns] for row in range(height)],
             "shape": [int(n) for n in frame.shape],
         }
     )

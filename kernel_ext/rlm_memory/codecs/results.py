@@ -16,9 +16,9 @@ from rlm_memory import errors
 class Encoded:
     """A recorded object as a file, proven to read back.
 
-    `path` lies in the folder that was given; `shape` counts rows and columns or the array's axes; `columns` holds at most
-    256 names of at most 128 characters; `summary` is made from the schema and shows no value; `preview` is a bounded head
-    (at most 32 KiB of JSON); `changes` says what `lossy=True` altered, empty when the file is exact.
+    `path` lies in the folder that was given; `shape` counts rows and columns or the array's axes; `columns` holds at
+    most 256 names of at most 128 characters; `summary` is made from the schema and shows no value; `preview` is a
+    bounded head (at most 32 KiB of JSON); `changes` says what `lossy=True` altered, empty when the file is exact.
     """
 
     path: Path

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from rlm_memory.codecs.libraries import compute, numpy, pyarrow
 
 Proof = Literal["native", "encoded", "file"]
-"""native: the type alone proves it; encoded: decode it from the table in memory and compare; file: decode what the file holds."""
+"""native: the type alone proves it; encoded: decode it in memory and compare; file: decode what the file holds."""
 
 Note = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """`main` is the column that other tools read; `sides` are (suffix, array) pairs beside it; `note` brings it back."""
+    """`main` is the column that other tools read, `sides` (suffix, array) pairs beside it; `note` brings it back."""
 
     main: Any
     note: Note

@@ -10,70 +10,90 @@ from pathlib import Path
 from typing import Any
 
 from rlm_memory import errors, wire
-from rlm_memory.codecs import columns, frames, notes, parquet_file
-from rlm_memory.codecs.exact import same_column, same_index
+from rlm_memory.codecs import arrow_columns, arrow_tables, axes, columns, frames, notes, parquet_file
+from rlm_memory.codecs.exact import same_chunked, same_column, same_index
 from rlm_memory.codecs.files import publishing
 from rlm_memory.codecs.layout import Layout
-from rlm_memory.codecs.libraries import pandas
-from rlm_memory.codecs.preview import cell, frame_preview
+from rlm_memory.codecs.libraries import class_of, pandas, pyarrow
+from rlm_memory.codecs.preview import cell, frame_preview, table_preview
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 from rlm_memory.codecs.stored import Stored
+
+Proof = tuple[str, Any, Stored]
+"""Where, the original column, and what was made of it."""
 
 
 def encode_pandas(obj: Any, folder: Path, terms: Terms) -> Encoded:
     """A DataFrame, Series or Index. Raises `errors.NotExact` naming the columns; leaves no file then."""
+    pd = pandas()
     table, note, proofs = frames.to_table(obj, terms)
     terms.settle()
     if not terms.changes:
-        for where, array, stored in proofs:
-            if stored.proof == "encoded":
-                columns.prove(array, stored, where)
         _prove_axes(obj, note)
-    with publishing(folder, ".parquet") as (part, final):
-        write_proven(part, table, note, [] if terms.changes else proofs)
-    pd = pandas()
-    shown = (
-        obj if isinstance(obj, pd.DataFrame) else obj.to_frame() if isinstance(obj, pd.Series) else obj[:10].to_frame()
-    )
-    shape = [int(n) for n in obj.shape]
+    path = _publish(folder, table, note, proofs, terms)
+    shown = obj if isinstance(obj, pd.DataFrame) else obj[:10].to_frame()
     names = _column_names(obj)
-    return Encoded(
-        final,
-        wire.MEDIA_FRAME,
-        shape,
+    facts = ([int(n) for n in obj.shape], bounded_names(names), summary(obj, names), frame_preview(shown))
+    return Encoded(path, wire.MEDIA_FRAME, *facts, "frame", terms.changes)
+
+
+def encode_arrow(obj: Any, folder: Path, terms: Terms) -> Encoded:
+    """A pyarrow Table, RecordBatch or RecordBatchReader, or a polars DataFrame or Series."""
+    is_polars = class_of(obj).__module__.partition(".")[0] == "polars"
+    table, note, proofs = (arrow_tables.polars_table if is_polars else arrow_tables.to_table)(obj, terms)
+    terms.settle()
+    path = _publish(folder, table, note, proofs, terms)
+    names = note["labels"]
+    shown = ", ".join(cell(name, 40) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+    kind = f"{'polars' if is_polars else 'Arrow'} {class_of(obj).__name__}"
+    text = f"{kind}, {note['rows']:,} rows x {len(names):,} columns: {shown}"
+    facts = (
+        [note["rows"], len(names)],
         bounded_names(names),
-        summary(obj, names),
-        frame_preview(shown),
-        "frame",
-        terms.changes,
+        text,
+        table_preview(table.select(table.column_names[: len(names)])),
     )
+    return Encoded(path, wire.MEDIA_FRAME, *facts, "frame", terms.changes)
 
 
-def write_proven(path: Path, table: Any, note: dict[str, Any], proofs: list[tuple[str, Any, Stored]]) -> None:
-    """Write, then read back from the file what its types alone do not prove."""
-    note["names"] = table.column_names
-    parquet_file.write(path, table, {notes.KEY: notes.dumps(note)})
-    file = parquet_file.open_file(path)
-    if file.metadata.num_rows != table.num_rows:
-        raise errors.StoreUnavailable("The file holds fewer rows than were written; nothing was recorded.")
+def _publish(folder: Path, table: Any, note: dict[str, Any], proofs: list[Proof], terms: Terms) -> Path:
+    """Prove what can be proven in memory, write, prove the rest from the file. A lossy file is its own original."""
+    exact = not terms.changes
+    for where, original, stored in proofs if exact else []:
+        if stored.proof == "encoded":
+            _prove(where, original, stored.note, stored.main, [side for _, side in stored.sides])
+    with publishing(folder, ".parquet") as (part, final):
+        note["names"] = table.column_names
+        parquet_file.write(part, table, {notes.KEY: notes.dumps(note)})
+        file = parquet_file.open_file(part)
+        if file.metadata.num_rows != table.num_rows:
+            raise errors.StoreUnavailable("The file holds fewer rows than were written; nothing was recorded.")
+        _prove_file(file, proofs if exact else [])
+    return final
+
+
+def _prove_file(file: Any, proofs: list[Proof]) -> None:
     back = notes.loads(file.metadata.metadata)
     layout = Layout.of(back)
-    for at, (where, array, stored) in enumerate(proofs):
-        if stored.proof != "file":
-            continue
-        names = [back["names"][at], *(back["names"][side] for side in layout.sides[at])]
-        read = parquet_file.read(file, names)
-        if not same_column(array, columns.decode(layout.notes[at], read.column(0), read.columns[1:])):
-            raise errors.NotExact(
-                f"{where} does not read back from the file as it was; nothing was recorded.", where=where
-            )
+    for at, (where, original, stored) in enumerate(proofs):
+        if stored.proof == "file":
+            names = [back["names"][at], *(back["names"][side] for side in layout.sides[at])]
+            read = parquet_file.read(file, names)
+            _prove(where, original, layout.notes[at], read.column(0), read.columns[1:])
+
+
+def _prove(where: str, original: Any, note: dict[str, Any], main: Any, sides: list[Any]) -> None:
+    if isinstance(original, pyarrow().ChunkedArray):
+        same = same_chunked(original, arrow_columns.decode_chunked(note, main))
+    else:
+        same = same_column(original, columns.decode(note, main, sides))
+    if not same:
+        raise errors.NotExact(f"{where} does not read back as it was; nothing was recorded.", where=where)
 
 
 def _prove_axes(obj: Any, note: dict[str, Any]) -> None:
     if note["object"] != "frame":
         return
-    from rlm_memory.codecs import axes
-
     if not same_index(obj.columns, axes.unpack(note["header"])):
         raise errors.NotExact(
             "the column labels do not read back as they were; nothing was recorded.", where="the column labels"

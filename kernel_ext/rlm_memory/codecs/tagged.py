@@ -4,8 +4,8 @@ Owns: the tags and both directions. None, bool, int, finite float, str, list and
 that other tools read something sensible; all else is an object with one key that begins with `$`. The reader builds
 values from a closed list of types: nothing in a file can name code to run.
 
-Does not own: which columns use it (`objects`), zones (`zones`). Anything outside the list raises `Untaggable`, and so do
-subclasses, which would lose their class.
+Does not own: which columns use it (`objects`), zones (`zones`). Anything outside the list raises `Untaggable`, and so
+do subclasses, which would lose their class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from rlm_memory import errors
 from rlm_memory.codecs import zones
-from rlm_memory.codecs.libraries import loaded, numpy, pandas
+from rlm_memory.codecs.libraries import class_of, loaded, numpy, pandas
 
 MAX_DEPTH = 200
 MAX_INT_BITS = 13_000
@@ -45,7 +45,7 @@ def loads(text: str) -> Any:
 
 def tag(value: Any, depth: int = 0) -> Any:
     """The JSON form. Raises `Untaggable` for types outside the list, subclasses, cycles and extreme nesting."""
-    kind = type(value)
+    kind = class_of(value)
     if value is None or kind is bool or kind is str:
         return value
     if kind is int:
@@ -68,9 +68,10 @@ def tag(value: Any, depth: int = 0) -> Any:
 
 def untag(form: Any) -> Any:
     """The value of a JSON form. Raises `errors.Integrity` for a tag that is not in the list."""
-    if type(form) is list:
+    kind = class_of(form)
+    if kind is list:
         return [untag(item) for item in form]
-    if type(form) is not dict:
+    if kind is not dict:
         return form
     if len(form) == 1:
         ((name, item),) = form.items()

@@ -81,6 +81,7 @@ def encode_period(array: Any, _where: str, _terms: Terms) -> Stored:
     ordinals = array.asi8
     note: Note = {"kind": "period", "dtype": str(array.dtype)}
     mask = ordinals == MISSING
+    values: Any = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

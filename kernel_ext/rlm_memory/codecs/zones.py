@@ -13,7 +13,7 @@ import zoneinfo
 from typing import Any
 
 from rlm_memory import errors
-from rlm_memory.codecs.libraries import loaded, optional
+from rlm_memory.codecs.libraries import class_of, loaded, optional
 
 
 @functools.cache
@@ -24,7 +24,7 @@ def known_keys() -> frozenset[str]:
 
 def to_note(zone: Any) -> dict[str, Any] | None:
     """What brings this exact class of zone back, or None where it cannot be named."""
-    kind = type(zone)
+    kind = class_of(zone)
     if zone is dt.UTC:
         return {"class": "utc"}
     if kind is dt.timezone:

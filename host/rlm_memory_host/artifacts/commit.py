@@ -1,0 +1,317 @@
+"""The commit of a record: the short part under the project's lock that makes bytes and card visible, or undoes itself.
+
+Owns: steps 2 to 6 of the order of writes that `artifacts.project` states, the quotas, merging a card with the one that
+is there. Does not own: streaming and hashing, which happen before without any lock.
+
+An error undoes what this commit did before the lock is released: a new card is removed again, a changed one put back,
+a new object removed, the count of bytes lowered. An object that replaced a damaged one stays.
+
+Source: DeepSeek Honcho specification, sections 27.2, 28.3, 28.5, 29.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rlm_memory.wire import CARD_QUOTA_EXCEEDED
+
+from rlm_memory_host.contracts import ids
+from rlm_memory_host.contracts.records import (
+    MAX_CARD_BYTES,
+    ArtifactRefV1,
+    Bounds,
+    ExperimentCardV1,
+    IndexStateName,
+    IndexStateV1,
+    RecordRequest,
+)
+from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.errors import Integrity, NotFound, Quota, StoreError
+from rlm_memory_host.storage.cards import CardReader, publish, read_card, write_temporary
+from rlm_memory_host.storage.catalogue import Catalogue, Signature, utc_text
+from rlm_memory_host.storage.files import FileLayer, writing
+from rlm_memory_host.storage.locks import CommitLock
+from rlm_memory_host.storage.objects import Identity, Staged, Stager, Verifier, discard, identity_of
+from rlm_memory_host.storage.paths import ProjectLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a project is made of."""
+
+    files: FileLayer
+    layout: ProjectLayout
+    project_id: str
+    bounds: Bounds
+    lock: CommitLock
+    catalogue: Catalogue
+    cards: CardReader
+    stager: Stager
+    verifier: Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A committed card, and what became of the bytes."""
+
+    card: ExperimentCardV1
+    deduplicated: bool
+    repaired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who records, when, and whether the card is meant for remote indexing."""
+
+    scope: Scope
+    now: Callable[[], datetime]
+    index_state: IndexStateName
+
+
+def commit(
+    parts: Parts,
+    origin: Origin,
+    request: RecordRequest,
+    bytes_of: tuple[str, int],
+    staged: Staged | None,
+    verified: Identity | None,
+) -> Outcome | None:
+    """Make a record visible.
+
+    `bytes_of` is (SHA-256, size); `staged` holds the bytes where they were copied; `verified` is the identity of the
+    stored object whose bytes were found right just before. Returns None when nothing was staged and that object is not
+    there any more: stage and try again. Raises Quota, Unwritable, LockTimeout, FormatVersion.
+    """
+    with parts.lock.held():
+        work = _Commit(parts, origin, request, bytes_of[0], bytes_of[1])
+        try:
+            outcome = work.run(staged, verified)
+        except Exception:
+            work.undo()
+            raise
+    if staged is not None and outcome is not None:
+        if outcome.deduplicated:
+            discard(parts.files, staged.path)
+        else:
+            parts.verifier.remember(work.path, staged.sha256)
+    return outcome
+
+
+class _Commit:
+    def __init__(self, parts: Parts, origin: Origin, request: RecordRequest, sha256: str, size: int) -> None:
+        self._parts = parts
+        self._files = parts.files
+        self._origin = origin
+        self._request = request
+        self._sha256 = sha256
+        self._size = size
+        self._artifact = ids.artifact_id(sha256)
+        self.path = parts.layout.object(self._artifact)
+        self._experiment = ids.experiment_id(
+            project_id=parts.project_id,
+            artifact=self._artifact,
+            query_fingerprint=request.query_fingerprint,
+            source_version=request.source_version,
+        )
+        self._undo: list[Callable[[], object]] = []
+
+    def undo(self) -> None:
+        """Take back, last step first, what can be taken back."""
+        for step in reversed(self._undo):
+            with contextlib.suppress(OSError, StoreError):
+                step()
+
+    def run(self, staged: Staged | None, verified: Identity | None) -> Outcome | None:
+        parts = self._parts
+        commits, counted = parts.lock.read()
+        before = parts.catalogue.signature(commits)
+        state = self._state(self.path)
+        present = state is not None and identity_of(state) == verified
+        if not present and staged is None:
+            return None
+        existing = self._existing()
+        card = self._card(existing)
+        if existing is None:
+            self._check_cards(before)
+        elif present and card == existing:
+            return Outcome(existing, True, False)
+        used = self._used(counted)
+        flushes: list[Future[None]] = []
+        with writing():
+            if present or staged is None:
+                parts.lock.write(commits + 1, used)
+            else:
+                self._count(commits, used, new=state is None)
+                flushes = self._publish(staged, new=state is None)
+            self._write_card(card, flushes, new=existing is None)
+        after = parts.catalogue.signature(commits + 1)
+        parts.catalogue.note_commit(before, after, card, self._files.stat(parts.layout.card(self._experiment)))
+        return Outcome(card, present, state is not None and not present)
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    def _used(self, counted: int | None) -> int:
+        known = count_object_bytes(self._files, self._parts.layout) if counted is None else counted
+        return max(known, self._parts.catalogue.object_bytes)
+
+    def _count(self, commits: int, used: int, *, new: bool) -> None:
+        """Count the bytes before they are published; check a count that reaches the bound against the disk."""
+        bound = self._parts.bounds.project_bytes
+        if new and used + self._size > bound:
+            used = count_object_bytes(self._files, self._parts.layout)
+            refuse_bytes(used, self._size, bound)
+        self._parts.lock.write(commits + 1, used + (self._size if new else 0))
+        self._undo.append(lambda: self._parts.lock.write(commits + 1, used))
+
+    def _publish(self, staged: Staged, *, new: bool) -> list[Future[None]]:
+        """Give the object its name; the flushes of the folders run on while the card is written."""
+        folder = self.path.parent
+        made = self._files.make_folder(folder)
+        if new:
+            self._undo.append(lambda: self._files.unlink(self.path))
+        self._files.rename(staged.path, self.path)
+        flushes = [self._parts.stager.flush_folder(folder)]
+        if made:
+            flushes.append(self._parts.stager.flush_folder(folder.parent))
+        return flushes
+
+    # -- card --------------------------------------------------------------------------------------------------------
+
+    def _existing(self) -> ExperimentCardV1 | None:
+        """The card that is there. A damaged one is replaced; one of a future version is not touched."""
+        try:
+            return read_card(self._files, self._parts.layout, self._parts.project_id, self._experiment)
+        except (NotFound, Integrity):
+            return None
+
+    def _check_cards(self, before: Signature | None) -> None:
+        bound = self._parts.bounds.cards
+        if self._parts.catalogue.count_files(before) >= bound:
+            raise Quota(
+                f"the project has as many cards as it may have ({bound:,}); remove results or ask an operator to raise "
+                "the bound",
+                CARD_QUOTA_EXCEEDED,
+            )
+
+    def _write_card(self, card: ExperimentCardV1, flushes: list[Future[None]], *, new: bool) -> None:
+        layout = self._parts.layout
+        temporary = layout.new_temporary("card")
+        target = layout.card(self._experiment)
+        try:
+            write_temporary(self._files, temporary, card.to_json())
+        finally:
+            failures = [failure for flush in flushes if (failure := flush.exception()) is not None]
+        if failures:
+            discard(self._files, temporary)
+            raise failures[0]
+        if new:
+            self._undo.append(lambda: self._files.unlink(target))
+        else:
+            before = self._files.read_all(target, MAX_CARD_BYTES)
+            self._undo.append(lambda: self._put_back(target, before))
+        publish(self._files, temporary, target)
+        self._files.fsync_folder(layout.cards)
+
+    def _put_back(self, target: Path, data: bytes) -> None:
+        if self._files.read_all(target, MAX_CARD_BYTES) != data:
+            temporary = self._parts.layout.new_temporary("card")
+            write_temporary(self._files, temporary, data)
+            publish(self._files, temporary, target)
+
+    def _card(self, existing: ExperimentCardV1 | None) -> ExperimentCardV1:
+        return self._new_card() if existing is None else self._updated_card(existing)
+
+    def _new_card(self) -> ExperimentCardV1:
+        request, scope = self._request, self._origin.scope
+        now = utc_text(self._origin.now())
+        artifact = ArtifactRefV1(
+            artifact_id=self._artifact,
+            sha256=self._sha256,
+            bytes=self._size,
+            media_type=request.media_type or "",
+            created_at=now,
+        )
+        return ExperimentCardV1(
+            experiment_id=self._experiment,
+            artifact=artifact,
+            title=request.title,
+            summary=request.summary,
+            query_fingerprint=request.query_fingerprint,
+            source=request.source,
+            source_version=request.source_version,
+            shape=request.shape,
+            columns=request.columns,
+            tags=request.tags or None,
+            project_id=self._parts.project_id,
+            origin_session_id=scope.session_id,
+            origin_agent_kind=scope.agent_kind,
+            root_agent_id=scope.root_agent_id,
+            tool_call_id=scope.call_id,
+            plugin_version=_version(),
+            created_at=now,
+            updated_at=now,
+            index=IndexStateV1(state=self._origin.index_state),
+        )
+
+    def _updated_card(self, existing: ExperimentCardV1) -> ExperimentCardV1:
+        """Only what describes may change; what a caller leaves out stays. No change leaves the card as it is."""
+        request = self._request
+        described = {
+            "title": request.title,
+            "summary": request.summary,
+            "tags": existing.tags if request.tags is None else request.tags or None,
+            "shape": existing.shape if request.shape is None else request.shape,
+            "columns": existing.columns if request.columns is None else request.columns,
+        }
+        if all(getattr(existing, name) == value for name, value in described.items()):
+            return existing
+        index = existing.index
+        if self._origin.index_state == "pending":
+            revision = index.projection_revision
+            index = IndexStateV1(
+                state="pending", projection_revision=revision + 1 if isinstance(revision, int) else revision
+            )
+        return existing.model_copy(update={**described, "index": index, "updated_at": utc_text(self._origin.now())})
+
+    def _state(self, path: Path) -> os.stat_result | None:
+        try:
+            return self._files.stat(path)
+        except FileNotFoundError:
+            return None
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return importlib.metadata.version("rlm-memory-host")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def refuse_bytes(used: int, size: int, bound: int) -> None:
+    """Raises Quota when `size` more bytes go over the project's bound."""
+    if used + size > bound:
+        raise Quota(
+            f"the project holds {used:,} bytes and may hold {bound:,}; {size:,} more do not fit. "
+            "Remove results or ask an operator to raise the bound"
+        )
+
+
+def count_object_bytes(files: FileLayer, layout: ProjectLayout) -> int:
+    """Bytes of the project's objects on the disk: a walk, for when nobody counted yet or a bound seems reached."""
+    total = 0
+    for folder in files.scan(layout.objects):
+        if not folder.is_dir(follow_symlinks=False):
+            continue
+        for item in files.scan(Path(folder.path)):
+            with contextlib.suppress(OSError):
+                total += item.stat(follow_symlinks=False).st_size
+    return total

@@ -1,0 +1,310 @@
+"""One attached kernel: its generation, its requests, its end.
+
+Owns: which generation a message belongs to, de-duplication, bounds on what one kernel may have running, cancellation,
+and when the kernel counts as gone. Does not own: what requests mean (`requests`), sockets (`link`), the set of kernels
+and what is written to disk (`kernels`).
+
+Tasks: `run` is one task of the host's group; the readers, the watch and every request are tasks of a group inside it,
+so nothing outlives the attachment.
+
+Generation: the host's own count, because ports and key survive a restart under Jupyter. It rises when another process
+answers behind the same connection file, told by another `session` in its message headers or by an attach from another
+pid. Requests of an earlier process are answered STALE_GENERATION.
+
+Source: design page "Kernel <-> host", Host side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rlm_memory import wire
+
+from rlm_memory_host.attach import requests
+from rlm_memory_host.attach.link import Link, Message
+from rlm_memory_host.attach.liveness import wait_exit
+from rlm_memory_host.attach.project import Project
+from rlm_memory_host.attach.replies import Replies
+from rlm_memory_host.contracts.ids import new_ulid
+from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.logs import LOGGER, short_hash
+from rlm_memory_host.process import ProcessId, identify
+
+MAX_RUNNING: Final = 4 * wire.WINDOW
+"""Requests of one kernel that may run or wait at once; a kernel that keeps the window never meets it."""
+MAX_CALLS: Final = 4
+"""Tool calls of one kernel that run at once; the others wait, so that one kernel cannot take every thread."""
+RESTART_SECONDS: Final = 120.0
+"""How long a kernel that ended is waited for: Jupyter restarts behind the same connection file."""
+FILE_GONE_SECONDS: Final = 10.0
+"""The same once the connection file is gone, which is how a kernel shut down for good looks."""
+PID_SECONDS: Final = 3.0
+WATCH_SECONDS: Final = 1.0
+PAST_KEPT: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an attachment knows about its kernel; replaced as a whole when the kernel restarts."""
+
+    connection_file: Path
+    session: str
+    generation: int
+    process: ProcessId | None
+    origin: str | None
+    """The header session of the current process, None until its first message."""
+    past: tuple[str, ...]
+    cwd: Path
+    extension: str
+    project: Project
+    session_dir: Path
+
+    def is_past(self, origin: str) -> bool:
+        """Whether a message with that header session comes from an earlier process."""
+        return origin in self.past
+
+    def raised(self, *, origin: str | None, process: ProcessId | None) -> Identity:
+        """The identity after a restart: one generation up, the old process in the past."""
+        past = (*self.past, *([self.origin] if self.origin else []))[-PAST_KEPT:]
+        return replace(self, generation=self.generation + 1, origin=origin, process=process, past=past)
+
+
+def after_message(identity: Identity, origin: str) -> Identity | None:
+    """The identity that a message's header session leads to; None for a message of an earlier process. Pure."""
+    if identity.is_past(origin):
+        return None
+    if identity.origin == origin:
+        return identity
+    if identity.origin is None:
+        return replace(identity, origin=origin)
+    return identity.raised(origin=origin, process=None)
+
+
+def after_attach(identity: Identity, process: ProcessId | None) -> Identity:
+    """The identity that an attach by `process` leads to. Pure.
+
+    A generation that a message already raised has no process yet: the attach completes it and raises nothing.
+    """
+    if identity.process is None or process is None or identity.process == process:
+        return replace(identity, process=process or identity.process)
+    return identity.raised(origin=None, process=process)
+
+
+@dataclass(slots=True)
+class _Running:
+    task: asyncio.Task[None] | None = None
+    verdict: tuple[str, str] | None = None
+    """Code and text to answer with, once somebody cancelled the request."""
+    silent: bool = False
+
+
+@dataclass(slots=True)
+class Attachment:
+    """A kernel that this host serves. `changed` is called after every change of identity (to persist it)."""
+
+    identity: Identity
+    link: Link
+    services: requests.Services
+    changed: Callable[[Attachment], None]
+    _replies: Replies = field(default_factory=Replies)
+    _running: dict[str, _Running] = field(default_factory=lambda: {})
+    _calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CALLS))
+    _group: asyncio.TaskGroup | None = None
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: bool = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Serve until the kernel is gone for good or the task is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                readers = [group.create_task(self._read()), group.create_task(self.link.answers())]
+                await self._watch()
+                LOGGER.info("kernel_gone session=%s", short_hash(self.identity.session))
+                for reader in readers:
+                    reader.cancel()
+                self._end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
+        finally:
+            self._group = None
+            self.link.close()
+
+    async def close(self, seconds: float) -> None:
+        """Admit nothing more, cancel what runs, and wait for its answers to leave, at most `seconds`."""
+        self._closing = True
+        tasks = [entry.task for entry in self._running.values() if entry.task is not None]
+        self._end_all(wire.REQUEST_SCOPE_CLOSED, "the host is shutting down")
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    def attached(self, process: ProcessId | None, *, cwd: Path, project: Project, extension: str) -> None:
+        """Take an attach of this kernel, new process or the same."""
+        self._become(
+            replace(after_attach(self.identity, process), cwd=cwd, project=project, extension=extension),
+            "the kernel was restarted",
+        )
+
+    def _become(self, identity: Identity, why: str) -> None:
+        before, self.identity = self.identity, identity
+        if identity.generation != before.generation:
+            LOGGER.info("generation_raised session=%s generation=%d", short_hash(identity.session), identity.generation)
+            gone = before.process is not None and not before.process.is_alive()
+            self._end_all(wire.STALE_GENERATION, why, silent=gone)
+            self._replies = Replies()
+        if identity != before:
+            self._moved.set()
+            self.changed(self)
+
+    async def _watch(self) -> None:
+        """Return when the kernel is gone: its process ended and no other took its place."""
+        while True:
+            process = self.identity.process
+            if process is None:
+                process = await self._find_process()
+            if process is not None:
+                self._moved.clear()
+                if self.identity.process == process:
+                    await self._until_exit_or_move(process)
+                if self.identity.process != process or process.is_alive():
+                    continue
+                self._end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
+            if not await self._is_replaced(process):
+                return
+
+    async def _until_exit_or_move(self, process: ProcessId) -> None:
+        exits = asyncio.ensure_future(wait_exit(process))
+        moves = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({exits, moves}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            exits.cancel()
+            moves.cancel()
+            await asyncio.gather(exits, moves, return_exceptions=True)
+
+    async def _find_process(self) -> ProcessId | None:
+        generation = self.identity.generation
+        pid = await self.link.ask_pid(PID_SECONDS)
+        process = identify(pid) if pid is not None else None
+        if self.identity.generation == generation and self.identity.process is None and process is not None:
+            self._become(replace(self.identity, process=process), "")
+        return self.identity.process
+
+    async def _is_replaced(self, ended: ProcessId | None) -> bool:
+        """Wait for another process behind the same connection file; False when the time for it is over."""
+        since = missing = time.monotonic()
+        origin = self.identity.origin
+        while time.monotonic() - since < RESTART_SECONDS or ended is None:
+            if self.identity.process != ended or self.identity.origin != origin:
+                return True
+            if self.identity.connection_file.exists():
+                missing = time.monotonic()
+            elif time.monotonic() - missing > FILE_GONE_SECONDS:
+                return False
+            if ended is None and await self._find_process() is not None:
+                return True
+            await asyncio.sleep(WATCH_SECONDS)
+        return False
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+    async def _read(self) -> None:
+        async for message in self.link.messages():
+            identity = after_message(self.identity, message.origin)
+            if identity is None:
+                if message.kind == "open":
+                    await self.link.reply(
+                        message.comm_id, wire.error(wire.STALE_GENERATION, "this kernel was restarted since")
+                    )
+                continue
+            self._become(identity, "the kernel was restarted")
+            if message.kind == "close":
+                self._end(message.comm_id, wire.CANCELLED, "the caller cancelled the request")
+            elif message.kind == "open":
+                await self._admit(message)
+
+    async def _admit(self, message: Message) -> None:
+        if self._closing:
+            await self.link.reply(message.comm_id, wire.error(wire.REQUEST_SCOPE_CLOSED, "the host is shutting down"))
+            return
+        request = _parsed(message)
+        if isinstance(request, wire.Request) and request.type == wire.PING:
+            # Neither counted nor kept: a ping must come back whatever else runs.
+            await self.link.reply(message.comm_id, wire.ok())
+            return
+        if len(self._running) >= MAX_RUNNING and message.comm_id not in self._running:
+            await self.link.reply(
+                message.comm_id,
+                wire.error(wire.HOST_REQUEST_FAILED, f"more than {MAX_RUNNING} requests of this kernel are running"),
+            )
+            return
+        admitted = self._replies.admit(message.comm_id)
+        if admitted == "running":
+            return
+        if admitted != "new":
+            await self.link.reply(message.comm_id, dict(admitted))
+            return
+        entry = self._running[message.comm_id] = _Running()
+        if self._group is not None:
+            entry.task = self._group.create_task(self._serve(message.comm_id, request, entry, self._replies))
+
+    async def _serve(
+        self, comm_id: str, request: wire.Request | dict[str, Any], entry: _Running, replies: Replies
+    ) -> None:
+        try:
+            if isinstance(request, dict):
+                reply = request
+            elif request.type in {wire.CALL, wire.ANNOTATE}:
+                async with self._calls:
+                    reply = await requests.answer(request, self._caller(), self.services)
+            else:
+                reply = await requests.answer(request, self._caller(), self.services)
+        except asyncio.CancelledError:
+            if entry.verdict is None:
+                raise
+            reply = wire.error(*entry.verdict)
+        finally:
+            if self._running.get(comm_id) is entry:
+                del self._running[comm_id]
+        size = wire.encoded_size(reply)
+        if size > wire.MAX_INLINE_BYTES:
+            reply = wire.error(wire.HOST_REQUEST_FAILED, "the reply is too large for one message")
+        replies.finish(comm_id, reply, size)
+        if not entry.silent:
+            await self.link.reply(comm_id, reply)
+
+    def _end(self, comm_id: str, code: str, text: str, *, silent: bool = False) -> None:
+        entry = self._running.get(comm_id)
+        if entry is not None and entry.verdict is None and entry.task is not None:
+            entry.verdict, entry.silent = (code, text), silent
+            entry.task.cancel()
+
+    def _end_all(self, code: str, text: str, *, silent: bool = False) -> None:
+        for comm_id in list(self._running):
+            self._end(comm_id, code, text, silent=silent)
+
+    def _caller(self) -> requests.Caller:
+        identity = self.identity
+        scope = Scope(
+            project_id=identity.project.id,
+            session_id=identity.session,
+            session_dir=identity.session_dir,
+            call_id=new_ulid(),
+        )
+        return requests.Caller(scope, identity.generation, identity.project.told)
+
+
+def _parsed(message: Message) -> wire.Request | dict[str, Any]:
+    """The request, or the reply that refuses it."""
+    if message.oversized:
+        return wire.error(
+            wire.PAYLOAD_TOO_LARGE,
+            f"the request is over {wire.MAX_INLINE_BYTES:,} bytes; write large values to a file and record that",
+        )
+    try:
+        return wire.parse_request(message.data)
+    except wire.WireError as error:
+        return wire.error(error.code, str(error))

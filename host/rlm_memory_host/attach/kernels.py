@@ -1,0 +1,275 @@
+"""All attached kernels of a host: attaching, taking up again after a start, letting go.
+
+Owns: the set of attachments, their leases, session folders and roster entries. Does not own: one kernel's requests
+(`attachment`), the socket that asks for attaching (`door`).
+
+Order: lease, sockets and subscription, proof, roster entry, answer. A crash before the entry leaves a kernel that dials
+again; after it, a host that starts again takes the kernel up by itself.
+
+Source: design page "Kernel <-> host", How a kernel finds its host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import zmq.asyncio
+from rlm_memory import wire
+
+from rlm_memory_host.attach import connection, requests
+from rlm_memory_host.attach.attachment import Attachment, Identity, after_attach
+from rlm_memory_host.attach.connection import Connection
+from rlm_memory_host.attach.lease import lease
+from rlm_memory_host.attach.link import Link
+from rlm_memory_host.attach.project import Project, project_of
+from rlm_memory_host.attach.roster import Entry, Roster
+from rlm_memory_host.contracts.ids import new_ulid
+from rlm_memory_host.errors import HostError, ProtocolError
+from rlm_memory_host.logs import LOGGER, short_hash, where
+from rlm_memory_host.process import FileLock, ProcessId, identify, private_folder
+
+MAX_KERNELS: Final = 256
+PROOF_SECONDS: Final = 1.0
+"""Wait for ipykernel 7's welcome; ipykernel 6 gives none and the kernel's repeated hello does instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRequest:
+    """A kernel that asks to be served. `cwd` is its folder; only `pid`'s liveness is used."""
+
+    connection_file: Path
+    pid: int
+    cwd: Path
+    extension: str
+
+
+@dataclass(slots=True)
+class _Held:
+    attachment: Attachment
+    connection: Connection
+    lease: FileLock
+    task: asyncio.Task[None]
+
+
+class Kernels(Mapping[Path, Attachment]):
+    """The attachments by canonical connection file. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        services: requests.Services,
+        roster: Roster,
+        sessions_root: Path,
+        group: asyncio.TaskGroup,
+        context: zmq.asyncio.Context,
+        project_id: str | None,
+    ) -> None:
+        self._services = services
+        self._roster = roster
+        self._sessions_root = sessions_root
+        self._group = group
+        self._context = context
+        self._project_id = project_id
+        self._held: dict[Path, _Held] = {}
+        self._busy: dict[Path, asyncio.Lock] = {}
+        self._closing = False
+        self.idle_since = time.monotonic()
+
+    def __getitem__(self, path: Path) -> Attachment:
+        return self._held[path].attachment
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def attach(self, request: AttachRequest) -> Attachment:
+        """Serve a kernel from now on; asking twice is asking once. Raises HostError with a code."""
+        process = identify(request.pid)
+        if process is None:
+            raise ProtocolError("pid: no such process of this user", wire.INVALID_ARGUMENT)
+        path = request.connection_file
+        lock = self._busy.setdefault(path, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._attach(path, process, request)
+        finally:
+            if not lock.locked() and path not in self._held:
+                self._busy.pop(path, None)
+
+    async def _attach(self, path: Path, process: ProcessId, request: AttachRequest) -> Attachment:
+        described, project = await self._look(path, request.cwd)
+        held = self._held.get(path)
+        if held is not None and held.connection.fingerprint != described.fingerprint:
+            await self._drop(held)
+            held = None
+        if held is None:
+            known = self._roster.get(path)
+            if known is not None and known.fingerprint == described.fingerprint:
+                identity = replace(
+                    after_attach(self._known(known, project), process), cwd=request.cwd, extension=request.extension
+                )
+            else:
+                identity = self._fresh(path, process, project, request)
+            return await self._hold(identity, described)
+        held.attachment.attached(process, cwd=request.cwd, project=project, extension=request.extension)
+        await held.attachment.link.prove(PROOF_SECONDS)
+        return held.attachment
+
+    async def take_up(self) -> int:
+        """Attach again to every kernel on the roster that still lives; how many. Dead ones are let go.
+
+        The entry of an ended kernel stays as long as its connection file does: a restart under Jupyter comes back
+        with it, and keeps its session.
+        """
+        return sum(await asyncio.gather(*(self._take_up(entry) for entry in self._roster.load())))
+
+    async def _take_up(self, entry: Entry) -> bool:
+        path = Path(entry.connection_file)
+        try:
+            described, project = await self._look(path, Path(entry.cwd))
+            if described.fingerprint != entry.fingerprint:
+                raise ProtocolError("another kernel uses that connection file now")
+        except ProtocolError:
+            self._forget(path, entry.session)
+            return False
+        if entry.process is None or not entry.process.is_alive():
+            return False
+        try:
+            await self._hold(self._known(entry, project), described)
+        except HostError as error:
+            LOGGER.warning("take_up_failed session=%s code=%s", short_hash(entry.session), error.code)
+            return False
+        return True
+
+    async def _look(self, path: Path, cwd: Path) -> tuple[Connection, Project]:
+        """What the connection file and the kernel's folder say, read in a thread: either may lie on a slow disk."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._services.pool, lambda: (connection.read(path, cwd), project_of(cwd, self._project_id))
+        )
+
+    async def close(self, seconds: float) -> None:
+        """Stop admitting, cancel, drain for at most `seconds`, let every kernel go. The roster stays."""
+        self._closing = True
+        held = list(self._held.values())
+        await asyncio.gather(*(item.attachment.close(seconds) for item in held))
+        for item in held:
+            item.task.cancel()
+        await asyncio.gather(*(item.task for item in held), return_exceptions=True)
+
+    # -- one kernel --------------------------------------------------------------------------------------------------
+    async def _hold(self, identity: Identity, described: Connection) -> Attachment:
+        if self._closing:
+            raise ProtocolError("the host is shutting down", wire.REQUEST_SCOPE_CLOSED)
+        if len(self._held) >= MAX_KERNELS:
+            raise ProtocolError(f"this host already serves {MAX_KERNELS} kernels", wire.HOST_REQUEST_FAILED)
+        claim = lease(identity.connection_file)
+        if not claim.acquire():
+            raise ProtocolError(
+                "another host of yours (another state root) serves this kernel; stop it with `rlm-memory host stop`",
+                "KERNEL_LEASED",
+            )
+        try:
+            private_folder(private_folder(identity.session_dir) / "exports")
+            attachment = Attachment(identity, Link(self._context, described), self._services, self._save)
+        except BaseException:
+            claim.release()
+            raise
+        held = _Held(attachment, described, claim, self._group.create_task(self._run(attachment, claim)))
+        self._held[identity.connection_file] = held
+        if not await attachment.link.prove(PROOF_SECONDS):
+            LOGGER.info("no_welcome session=%s", short_hash(identity.session))
+        self._save(attachment)
+        LOGGER.info("attached session=%s generation=%d", short_hash(identity.session), attachment.identity.generation)
+        return attachment
+
+    async def _run(self, attachment: Attachment, claim: FileLock) -> None:
+        path = attachment.identity.connection_file
+        try:
+            await attachment.run()
+        except Exception as error:
+            # One kernel's trouble must not end the others'; the kernel dials again.
+            LOGGER.error("attachment_failed session=%s %s", short_hash(attachment.identity.session), where(error))
+        finally:
+            held = self._held.get(path)
+            if held is not None and held.attachment is attachment:
+                del self._held[path]
+                self._busy.pop(path, None)
+            claim.release()
+            self.idle_since = time.monotonic()
+            if not self._closing and not path.exists():
+                self._forget(path, attachment.identity.session)
+
+    async def _drop(self, held: _Held) -> None:
+        """Let go of an attachment whose connection file now belongs to another kernel."""
+        await held.attachment.close(1.0)
+        held.task.cancel()
+        await asyncio.gather(held.task, return_exceptions=True)
+        self._forget(held.attachment.identity.connection_file, held.attachment.identity.session)
+
+    def _forget(self, path: Path, session: str) -> None:
+        """Drop the roster entry, and the session folder if nothing is left in it."""
+        self._roster.remove(path)
+        for folder in (self._sessions_root / session / "exports", self._sessions_root / session):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _fresh(self, path: Path, process: ProcessId, project: Project, request: AttachRequest) -> Identity:
+        session = new_ulid()
+        return Identity(
+            connection_file=path,
+            session=session,
+            generation=1,
+            process=process,
+            origin=None,
+            past=(),
+            cwd=request.cwd,
+            extension=request.extension,
+            project=project,
+            session_dir=self._sessions_root / session,
+        )
+
+    def _known(self, entry: Entry, project: Project) -> Identity:
+        return Identity(
+            connection_file=Path(entry.connection_file),
+            session=entry.session,
+            generation=entry.generation,
+            process=entry.process,
+            origin=entry.current,
+            past=tuple(entry.past),
+            cwd=Path(entry.cwd),
+            extension=entry.extension,
+            project=project,
+            session_dir=self._sessions_root / entry.session,
+        )
+
+    def _save(self, attachment: Attachment) -> None:
+        identity = attachment.identity
+        held = self._held.get(identity.connection_file)
+        if held is None:
+            return
+        process = identity.process
+        try:
+            self._roster.save(
+                Entry(
+                    connection_file=str(identity.connection_file),
+                    fingerprint=held.connection.fingerprint,
+                    pid=process.pid if process else None,
+                    started=process.started if process else 0,
+                    session=identity.session,
+                    generation=identity.generation,
+                    cwd=str(identity.cwd),
+                    extension=identity.extension,
+                    past=list(identity.past),
+                    current=identity.origin,
+                )
+            )
+        except OSError as error:
+            # A full disk: this kernel is served, only a host that starts again will not know it.
+            LOGGER.error("roster_not_saved session=%s %s", short_hash(identity.session), where(error))

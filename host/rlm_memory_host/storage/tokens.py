@@ -1,0 +1,203 @@
+"""The one tokeniser: how text becomes the terms that search compares. Pure functions.
+
+Owns: normalisation, words, stems, stop words, CJK n-grams. Does not own: weights and ranking (`ranking`).
+
+Text is NFKC, without format characters (zero width, bidi) and variation selectors, casefolded, NFKC again. Words are
+runs of letters, marks, digits and `_`. Inner `. + # -` join words: the whole is a term and so are its parts, except
+that dotted numbers stay whole; trailing `+` and `#` belong to the word, so C, C++ and C# differ. English stop words
+drop out unless nothing else is left; a word's Snowball stem stands beside it. Runs of Han, kana and Hangul give
+characters and pairs in documents, pairs in queries (a single character gives itself). Emoji are terms as they are.
+
+Source: design page "Recall", Tokens and ranking. Its measurements: stems and stop words lift recall@10 from .517 to
+.614; unigrams with bigrams find Chinese as well as a dictionary does (.680 against .656).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import snowballstemmer  # pyright: ignore[reportMissingTypeStubs]
+
+_STOPS: Final = """
+    a about above after again all also am an and any are as at be because been before being below between both
+    but by can could did do does doing down during each few for from further had has have having he her here
+    hers him his how i if in into is it its just me more most my no nor not of off on once only or other our out
+    over own same she should so some such than that the their them then there these they this those through to
+    too under until up us very was we were what when where which while who whom why will with would you your
+"""
+STOP_WORDS: Final = frozenset(_STOPS.split())
+
+_ASCII_WORDS: Final = re.compile(r"\w+(?:(?:\.|-|[+#]+)\w+)*(?:[+#]+(?![\w+#]))?", re.ASCII)
+_JOINT: Final = re.compile(r"[-+#]+")
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)+")
+_WORD, _CJK, _JOIN, _EMOJI, _REGIONAL, _MODIFIER, _GAP = range(7)
+_CJK_RANGES: Final = (
+    (0x1100, 0x11FF),
+    (0x2E80, 0x2FDF),
+    (0x3005, 0x3007),
+    (0x3021, 0x3029),
+    (0x3031, 0x3035),
+    (0x3038, 0x303C),
+    (0x3041, 0x30FF),
+    (0x3130, 0x318F),
+    (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xA960, 0xA97F),
+    (0xAC00, 0xD7FF),
+    (0xF900, 0xFAFF),
+    (0x1AFF0, 0x1B16F),
+    (0x20000, 0x3FFFF),
+)
+
+
+def normalise(text: str) -> str:
+    """The form in which texts are compared."""
+    if text.isascii():
+        return text.lower()
+    shaped = unicodedata.normalize("NFKC", text)
+    kept = "".join(character for character in shaped if not _is_dropped(character))
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", kept).casefold())
+
+
+def document_terms(text: str) -> list[str]:
+    """The terms of stored text, in order, repeated as often as they occur."""
+    return _terms(text, is_query=False)
+
+
+def query_terms(text: str) -> list[str]:
+    """The terms of a query, in order, each once."""
+    return list(dict.fromkeys(_terms(text, is_query=True)))
+
+
+def _terms(text: str, *, is_query: bool) -> list[str]:
+    shaped = normalise(text)
+    if shaped.isascii():
+        words = _ASCII_WORDS.findall(shaped)
+        found = [term for word in words for term in _word_terms(word)]
+        return found or [term for word in words for term in _with_parts(word)]
+    words = [word for token in _tokens(shaped) for word in _expand(token, is_query)]
+    kept = [word for word in words if word not in STOP_WORDS] or words
+    return [term for word in kept for term in _with_stem(word)]
+
+
+@lru_cache(maxsize=65_536)
+def _word_terms(word: str) -> tuple[str, ...]:
+    """The terms of one joined word, without stop words. Remembered: cards repeat their words."""
+    return tuple(term for part in _with_parts(word) if part not in STOP_WORDS for term in _with_stem(part))
+
+
+def _with_stem(word: str) -> tuple[str, ...]:
+    stem = _stem(word)
+    return (word,) if stem == word else (word, stem)
+
+
+def _tokens(text: str) -> Iterator[tuple[int, str]]:
+    start = 0
+    while start < len(text):
+        kind = _kind(text[start])
+        end = start + 1
+        if kind == _WORD:
+            end = _word_end(text, start)
+        elif kind == _CJK:
+            while end < len(text) and _kind(text[end]) == _CJK:
+                end += 1
+        elif kind == _REGIONAL:
+            end += end < len(text) and _kind(text[end]) == _REGIONAL
+        elif kind == _EMOJI:
+            while end < len(text) and _kind(text[end]) == _MODIFIER:
+                end += 1
+        if kind not in (_GAP, _JOIN, _MODIFIER):
+            yield (_EMOJI if kind == _REGIONAL else kind), text[start:end]
+        start = end
+
+
+def _word_end(text: str, start: int) -> int:
+    """The end of a joined word: the same shape as `_ASCII_WORDS`, for any script."""
+    end = _run_end(text, start)
+    while end < len(text):
+        joint = end + 1
+        if text[end] in "+#":
+            while joint < len(text) and text[joint] in "+#":
+                joint += 1
+        elif text[end] not in ".-":
+            return end
+        if joint < len(text) and _kind(text[joint]) == _WORD:
+            end = _run_end(text, joint)
+        else:
+            return joint if text[end] in "+#" else end
+    return end
+
+
+def _run_end(text: str, start: int) -> int:
+    end = start
+    while end < len(text) and _kind(text[end]) == _WORD:
+        end += 1
+    return end
+
+
+def _expand(token: tuple[int, str], is_query: bool) -> Iterator[str]:
+    kind, text = token
+    if kind != _CJK:
+        yield from _with_parts(text) if kind == _WORD else (text,)
+        return
+    if len(text) == 1 or not is_query:
+        yield from text
+    for index in range(len(text) - 1):
+        yield text[index : index + 2]
+
+
+def _with_parts(word: str) -> Iterator[str]:
+    yield word
+    if word.replace("_", "a").isalnum():
+        return
+    pieces = [piece for piece in _JOINT.split(word) if piece]
+    for piece in pieces:
+        if _NUMBER.fullmatch(piece):
+            if piece != word:
+                yield piece
+            continue
+        parts = piece.split(".")
+        if len(pieces) > 1 or len(parts) > 1:
+            yield from parts
+
+
+@lru_cache(maxsize=4_096)
+def _kind(character: str) -> int:
+    code = ord(character)
+    if any(low <= code <= high for low, high in _CJK_RANGES):
+        return _CJK if unicodedata.category(character)[0] in "LMN" else _GAP
+    category = unicodedata.category(character)
+    if category[0] in "LMN" or character == "_":
+        return _WORD
+    if character in ".+#-":
+        return _JOIN
+    if 0x1F1E6 <= code <= 0x1F1FF:
+        return _REGIONAL
+    if 0x1F3FB <= code <= 0x1F3FF:
+        return _MODIFIER
+    return _EMOJI if category == "So" else _GAP
+
+
+@lru_cache(maxsize=4_096)
+def _is_dropped(character: str) -> bool:
+    return unicodedata.category(character) == "Cf" or 0xFE00 <= ord(character) <= 0xFE0F
+
+
+_stemmers = threading.local()
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    if not word.isalpha() or not word.isascii() or len(word) < 3:
+        return word
+    stemmer: Any = getattr(_stemmers, "english", None)
+    if stemmer is None:
+        stemmer = cast("Any", snowballstemmer).stemmer("english")
+        _stemmers.english = stemmer
+    return cast("str", stemmer.stemWord(word))

@@ -1,0 +1,258 @@
+"""Requests in flight: who waits for which reply, how long, and what happens when none comes.
+
+Owns: ids, the pending table, the window, retransmission, pings, the waits. Does not own: how a message travels
+(`route.py`) nor which host answers (`connect.py`). There is no thread of its own: replies arrive on the route's
+thread, and whoever waits drives the timers, every 100 ms. Order of locks: the table's lock is never held while a
+future is resolved.
+
+Source: design page "Kernel <-> host", Kernel side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from rlm_memory import errors, wire
+from rlm_memory.interrupts import prompt
+from rlm_memory.kept import kept
+from rlm_memory.route import Route
+
+SILENCE_SECONDS: Final = wire.LOST_SECONDS - 5 * wire.TICK_SECONDS
+"""Observed silence that counts as loss: a little under the promise, so that ticks and scheduling stay within it."""
+LONGEST_STEP_SECONDS: Final = 0.5
+"""A stretch between two ticks counts as at most this much silence: a stopped or busy kernel is not a lost host."""
+REMEMBERED_IDS: Final = 4096
+"""Finished ids that are still recognised, so that a late or repeated reply is not passed on as a stranger's."""
+
+LOST_TEXT: Final = (
+    "the host stopped answering, so this call ended; whether the host had finished it is not known. "
+    "The next call connects again (start one with: rlm-memory host run)"
+)
+
+
+@dataclass(eq=False)
+class Pending:
+    """One request: its future resolves to a `wire.Reply` or fails with a `MemoryFault`."""
+
+    id: str
+    data: Mapping[str, Any]
+    retransmit: bool
+    watched: bool
+    future: Future[wire.Reply] = field(default_factory=Future)
+    due: float = 0.0
+    delay: float = wire.RETRANSMIT_SECONDS
+
+
+@kept
+class HostChannel:
+    """Sends requests over one route and gives each caller its own reply. Thread-safe; one per process and route."""
+
+    def __init__(self, route: Route, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._route = route
+        self._clock = clock
+        # Re-entrant: a signal handler of the user's may call in while its thread holds the lock.
+        self._lock = threading.RLock()
+        self._flight: dict[str, Pending] = {}
+        self._queue: deque[Pending] = deque()
+        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._silence = 0.0
+        self._last_tick = 0.0
+        self._next_ping = 0.0
+        self._route.open(self._receive, self._is_ours)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the live channel to the host cannot be pickled; pickle `memory` itself, it connects again")
+
+    def check_caller(self) -> None:
+        """Raise Forked where waiting could never end: a forked child, the kernel's control or output thread."""
+        refusal = self._route.refusal()
+        if refusal:
+            raise errors.Forked(refusal)
+
+    def submit(
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        retransmit: bool = True,
+        watched: bool = True,
+    ) -> Pending:
+        """Send a request, or queue it while `wire.WINDOW` are in flight; returns at once.
+
+        `retransmit` repeats the same id until a reply comes (for hosts that know repeated ids). `watched` requests are
+        covered by pings: they fail with HOST_LOST when the host falls silent.
+
+        Raises Forked, TooLarge (over `wire.MAX_INLINE_BYTES`), Invalid (not JSON).
+        """
+        self.check_caller()
+        try:
+            data = wire.request_data(kind, payload)
+        except wire.WireError as error:
+            raise errors.from_code(error.code, str(error)) from error
+        pending = Pending(f"{wire.COMM_PREFIX}{uuid.uuid4()}", data, retransmit, watched)
+        with self._lock:
+            self._queue.append(pending)
+        self._admit()
+        return pending
+
+    def wait(self, pending: Pending, timeout: float | None = None) -> wire.Reply:
+        """Block until the reply is here; an interrupt ends it at once and tells the host.
+
+        With `timeout` (seconds) a TimeoutError leaves the request in flight; any other end withdraws it.
+        Raises HostUnavailable with HOST_LOST when the host falls silent.
+        """
+        end = None if timeout is None else self._clock() + timeout
+        try:
+            with prompt():
+                while True:
+                    left = wire.TICK_SECONDS if end is None else min(wire.TICK_SECONDS, end - self._clock())
+                    try:
+                        return pending.future.result(max(left, 0.0))
+                    except TimeoutError:
+                        if end is not None and self._clock() >= end:
+                            raise
+                    self.tick()
+        except TimeoutError:
+            raise
+        except BaseException:
+            self.withdraw(pending)
+            raise
+
+    async def wait_async(self, pending: Pending) -> wire.Reply:
+        """The same without blocking the event loop; ticks let a cancellation land while nothing else wakes the loop."""
+        waiter = asyncio.wrap_future(pending.future)
+        try:
+            while not (await asyncio.wait({waiter}, timeout=wire.TICK_SECONDS))[0]:
+                self.tick()
+            return waiter.result()
+        finally:
+            if not pending.future.done():
+                self.withdraw(pending)
+            waiter.cancel()
+
+    def resend(self, pending: Pending) -> None:
+        """Publish the same id once more, now; for a host that has just subscribed."""
+        if not pending.future.done():
+            self._route.send(pending.id, pending.data)
+
+    def withdraw(self, pending: Pending) -> None:
+        """Forget a request and tell the host that nobody waits for it any more; harmless when it is done."""
+        with self._lock:
+            sent = self._flight.pop(pending.id, None) is not None
+            if not sent and pending in self._queue:
+                self._queue.remove(pending)
+            self._remember(pending.id)
+        if not pending.future.cancel() and not sent:
+            return
+        if sent:
+            self._route.cancel(pending.id)
+        self._admit()
+
+    def tick(self) -> None:
+        """What waiting callers do for all: send again what is due, ping, and notice that the host is gone."""
+        with self._lock:
+            now = self._clock()
+            step, self._last_tick = now - self._last_tick, now
+            watched = [pending for pending in self._flight.values() if pending.watched]
+            if not watched:
+                return
+            self._silence += min(max(step, 0.0), LONGEST_STEP_SECONDS)
+            if self._silence >= SILENCE_SECONDS:
+                gone = [*watched, *self._queue]
+                self._queue.clear()
+                for pending in watched:
+                    del self._flight[pending.id]
+                    self._remember(pending.id)
+                due: list[Pending] = []
+            else:
+                gone = []
+                due = [pending for pending in watched if pending.retransmit and now >= pending.due]
+                for pending in due:
+                    pending.delay *= 2
+                    pending.due = now + pending.delay
+                if now >= self._next_ping:
+                    self._next_ping = now + wire.PING_SECONDS
+                    due.append(self._ping())
+        for pending in gone:
+            _fail(pending, errors.HostUnavailable(LOST_TEXT, wire.HOST_LOST))
+        for pending in due:
+            self._route.send(pending.id, pending.data)
+
+    def close(self) -> None:
+        """Give the kernel's handlers back and end every wait."""
+        self._route.close()
+        with self._lock:
+            left = [*self._flight.values(), *self._queue]
+            self._flight.clear()
+            self._queue.clear()
+        for pending in left:
+            _fail(pending, errors.HostUnavailable("the extension was unloaded while this call waited", wire.CANCELLED))
+
+    # -- under the table's lock, or called by the route ------------------------------------------------------------
+
+    def _ping(self) -> Pending:
+        ping = Pending(f"{wire.COMM_PREFIX}{uuid.uuid4()}", wire.request_data(wire.PING), False, False)
+        self._remember(ping.id)
+        return ping
+
+    def _remember(self, request_id: str) -> None:
+        self._finished[request_id] = None
+        while len(self._finished) > REMEMBERED_IDS:
+            self._finished.popitem(last=False)
+
+    def _is_ours(self, request_id: str) -> bool:
+        with self._lock:
+            return request_id in self._flight or request_id in self._finished
+
+    def _admit(self) -> None:
+        """Move what fits from the queue into flight and send it."""
+        ready: list[Pending] = []
+        with self._lock:
+            now = self._clock()
+            if not any(pending.watched for pending in self._flight.values()):
+                self._silence, self._last_tick, self._next_ping = 0.0, now, now + wire.PING_SECONDS
+            while self._queue and len(self._flight) < wire.WINDOW:
+                pending = self._queue.popleft()
+                pending.due = now + pending.delay
+                self._flight[pending.id] = pending
+                ready.append(pending)
+        for pending in ready:
+            self._route.send(pending.id, pending.data)
+
+    def _receive(self, request_id: str, data: object) -> bool:
+        with self._lock:
+            pending = self._flight.pop(request_id, None)
+            known = pending is not None or request_id in self._finished
+            if not known:
+                return False
+            self._silence = 0.0
+            self._next_ping = self._clock() + wire.PING_SECONDS
+            self._remember(request_id)
+        if pending is None:
+            return True
+        try:
+            reply = wire.parse_reply(data)
+        except wire.WireError as error:
+            _fail(pending, errors.HostFault(f"the host's reply cannot be read: {error}"))
+        else:
+            try:
+                pending.future.set_result(reply)
+            except InvalidStateError:  # withdrawn in this moment
+                pass
+        self._admit()
+        return True
+
+
+def _fail(pending: Pending, fault: errors.MemoryFault) -> None:
+    try:
+        pending.future.set_exception(fault)
+    except InvalidStateError:
+        pass

@@ -1,0 +1,266 @@
+"""`columns=`, `filters=`, `rows=` and `sample=` of a recorded table: what to read, and the result with its labels.
+
+Owns: resolving labels to physical columns with pandas' own rules, which rows are meant, the labels of the rows that
+are left, and the forms `as_=` of a result. Rows are positions in the recorded object; filters apply to those; a sample
+is drawn from what is left, in recorded order, by a fixed seed. Does not own: reading (`scan`), decoding (`frames`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from rlm_memory import errors
+from rlm_memory.codecs import arrow_tables, axes, columns, filters, frames, notes, parquet_file, scan, tagged
+from rlm_memory.codecs.layout import Layout
+from rlm_memory.codecs.libraries import class_of, need, numpy, pandas, pyarrow
+from rlm_memory.codecs.request import Request
+
+PANDAS = ("frame", "series", "index")
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Columns of the result by position, and their labels (an Index for frames)."""
+
+    positions: list[int]
+    header: Any
+
+
+def load(path: Path, request: Request) -> Any:
+    """The object, or the part of it that is asked for. Raises `errors.Invalid`, `errors.Integrity`."""
+    file = parquet_file.open_file(path)
+    note = notes.loads(file.metadata.metadata)
+    layout = Layout.of(note)
+    picked = _pick(note, layout, request.columns)
+    total = int(note["rows"])
+    span = span_of(request.rows, total)
+    if request.filters is None and request.sample is None and span == range(total):
+        names = _physical_names(note, layout, picked)
+        table = parquet_file.read(file, None if request.columns is None else names)
+        return _result(note, layout, table, picked, None, request)
+    table, positions = _rows(path, file, note, layout, picked, span, request)
+    return _result(note, layout, table, picked, positions, request)
+
+
+def _pick(note: dict[str, Any], layout: Layout, wanted: Any) -> Picked:
+    """Columns by pandas' own `frame[columns]`, asked of a frame of positions with the recorded header."""
+    if note["object"] == "frame":
+        header = axes.unpack(note["header"])
+        if wanted is None:
+            return Picked(list(range(layout.width)), header)
+        return _pick_labels(header, wanted)
+    if wanted is None:
+        return Picked(list(range(layout.width)), note.get("labels"))
+    if note["object"] in ("series", "index", "polars-series"):
+        raise errors.Invalid(f"columns: this recorded {note['object']} has no columns to pick; use filters or rows.")
+    labels = note["labels"]
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    for name in names:
+        if labels.count(name) != 1:
+            why = "no column" if name not in labels else "more than one column"
+            raise errors.Invalid(f"columns: there is {why} {name!r} in the recorded table.")
+    return Picked([labels.index(name) for name in names], names)
+
+
+def _pick_labels(header: Any, wanted: Any) -> Picked:
+    pd, np = pandas(), numpy()
+    labels = list(wanted) if isinstance(wanted, list | set | pd.Index | np.ndarray) else [wanted]
+    probe = pd.DataFrame(np.arange(len(header)).reshape(1, -1), columns=header)
+    try:
+        part = probe[cast(Any, labels)]
+    except (KeyError, TypeError, ValueError) as fault:
+        raise errors.Invalid(
+            f"columns: {str(fault)[:200]} (labels are matched by value and type of the recorded header)"
+        ) from fault
+    return Picked([int(at) for at in part.to_numpy()[0]] if part.shape[1] else [], part.columns)
+
+
+def span_of(rows: Any, total: int) -> range:
+    """`rows` as a range of positions: a slice, a (start, stop) pair or a range."""
+    if rows is None:
+        return range(total)
+    if isinstance(rows, tuple) and len(cast("tuple[Any, ...]", rows)) == 2:
+        rows = slice(*cast("tuple[Any, Any]", rows))
+    if isinstance(rows, range):
+        rows = slice(rows.start, rows.stop, rows.step)
+    if not isinstance(rows, slice):
+        raise errors.Invalid("rows: pass a slice or (start, stop), in row positions of the recorded object.")
+    try:
+        span = range(total)[cast("slice[Any, Any, Any]", rows)]
+    except (TypeError, ValueError) as fault:
+        raise errors.Invalid("rows: start, stop and step are whole numbers, and step is not zero.") from fault
+    return span if len(span) else range(0)
+
+
+def _physical_names(note: dict[str, Any], layout: Layout, picked: Picked) -> list[str]:
+    """Names to read, each once: picked columns, index levels, and what lies beside them."""
+    mains = [*picked.positions, *range(layout.width, layout.width + layout.levels)]
+    names = [note["names"][at] for at in mains] + [note["names"][side] for at in mains for side in layout.sides[at]]
+    return list(dict.fromkeys(names)) or note["names"][:1]
+
+
+def _rows(
+    path: Path, file: Any, note: dict[str, Any], layout: Layout, picked: Picked, span: range, request: Request
+) -> tuple[Any, Any]:
+    """(physical table, positions): the rows of the span that pass the filters and the sample."""
+    np, pa = numpy(), pyarrow()
+    names = _physical_names(note, layout, picked)
+    tests = [] if request.filters is None else _tests(file, note, layout, request.filters)
+    low, high = (min(span), max(span) + 1) if len(span) else (0, 0)
+    if request.sample is not None and not tests:
+        chosen = sampled(np.asarray(span, dtype="int64"), request)
+        return _take(file, names, chosen)
+    table, positions = scan.select(path, file, scan.Plan(names, low, high, tests))
+    if abs(span.step) != 1:
+        keep = np.flatnonzero((positions - span.start) % abs(span.step) == 0)
+        table, positions = table.take(pa.array(keep)), positions[keep]
+    if span.step < 0:
+        back = np.arange(len(positions))[::-1]
+        table, positions = table.take(pa.array(back)), positions[::-1]
+    if request.sample is not None:
+        keep = sampled(np.arange(len(positions)), request)
+        table, positions = table.take(pa.array(keep)), positions[keep]
+    return table, positions
+
+
+def sampled(positions: Any, request: Request) -> Any:
+    """A draw without repeats, in order: n rows, or a fraction of them."""
+    np = numpy()
+    want = request.sample
+    if (
+        isinstance(want, bool)
+        or not isinstance(want, int | float)
+        or want < 0
+        or (isinstance(want, float) and want > 1)
+    ):
+        raise errors.Invalid("sample: pass a number of rows (int) or a fraction between 0 and 1 (float).")
+    count = min(want, len(positions)) if isinstance(want, int) else round(want * len(positions))
+    chosen = np.random.default_rng(request.seed).choice(len(positions), size=count, replace=False)
+    return positions[np.sort(chosen)]
+
+
+def _take(file: Any, names: list[str], positions: Any) -> tuple[Any, Any]:
+    """Rows by position, one row group in memory at a time."""
+    np, pa = numpy(), pyarrow()
+    tables: list[Any] = []
+    start = 0
+    for number in range(file.metadata.num_row_groups):
+        stop = start + file.metadata.row_group(number).num_rows
+        inside = positions[(positions >= start) & (positions < stop)]
+        if len(inside):
+            tables.append(parquet_file.read(file, names, [number]).take(pa.array(inside - start)))
+        start = stop
+    if not tables:
+        return scan.select(Path(), file, scan.Plan(names, 0, 0, []))
+    return pa.concat_tables(tables), np.asarray(positions)
+
+
+def _tests(file: Any, note: dict[str, Any], layout: Layout, wanted: Any) -> list[list[scan.Test]]:
+    empty = file.schema_arrow.empty_table()
+    return [[_test(note, layout, condition, empty) for condition in some] for some in filters.parse(wanted)]
+
+
+def _test(note: dict[str, Any], layout: Layout, condition: filters.Condition, empty: Any) -> scan.Test:
+    at = _position(note, layout, condition.label)
+    if at is None:
+        raise errors.Invalid(
+            f"filters: {condition.label!r} is the recorded row range, not a column; use rows=(start, stop)."
+        )
+    column_note = layout.notes[at]
+    name = note["names"][at]
+    reads = (name, *(note["names"][side] for side in layout.sides[at]))
+
+    def series(table: Any) -> Any:
+        array = columns.decode(column_note, table[name], [table[side] for side in reads[1:]])
+        return pandas().Series(array, dtype=array.dtype)
+
+    filters.check(series(empty), column_note, condition)
+    return scan.Test(
+        name, reads, filters.simple(column_note, condition), lambda table: filters.mask(series(table), condition)
+    )
+
+
+def _position(note: dict[str, Any], layout: Layout, label: Any) -> int | None:
+    """The physical position of the column (or, where no column has the label, index level) of a condition."""
+    if note["object"] == "frame":
+        header = axes.unpack(note["header"])
+        if _has(header, label):
+            positions = _pick_labels(header, [label]).positions
+            if len(positions) != 1:
+                raise errors.Invalid(
+                    f"filters: {label!r} names {len(positions)} columns; a condition needs exactly one."
+                )
+            return positions[0]
+    elif (
+        note["object"] == "series"
+        and class_of(label) is class_of(tagged.untag(note["name"]))
+        and label == tagged.untag(note["name"])
+    ):
+        return 0
+    elif "labels" in note:
+        if note["labels"].count(label) == 1:
+            return note["labels"].index(label)
+        raise errors.Invalid(f"filters: there is not exactly one column {label!r}.")
+    names = [tagged.untag(name) for name in note["index"]["names"]]
+    found = [at for at, name in enumerate(names) if class_of(name) is class_of(label) and name == label]
+    if len(found) != 1 or label is None:
+        raise errors.Invalid(f"filters: there is no column or index level {label!r}.")
+    return layout.width + found[0] if layout.levels else None
+
+
+def _has(header: Any, label: Any) -> bool:
+    try:
+        return label in header
+    except TypeError:
+        return False
+
+
+def _result(note: dict[str, Any], layout: Layout, table: Any, picked: Picked, positions: Any, request: Request) -> Any:
+    """The rows read so far in the form that is asked for."""
+    if request.as_ in ("arrow", "polars") and note["object"] in PANDAS:
+        names = [note["names"][at] for at in [*picked.positions, *range(layout.width, layout.width + layout.levels)]]
+        plain = table.select(list(dict.fromkeys(names)) or table.column_names[:1])
+        return plain if request.as_ == "arrow" else need("polars", "as_='polars'").from_arrow(plain)
+    if note["object"] in PANDAS:
+        index = None if positions is None else _kept_labels(note, positions, request)
+        whole = positions is None or _is_run(positions, request)
+        return frames.from_table(note, table, index=index, picked=picked.positions, header=picked.header, whole=whole)
+    if request.as_ == "arrow":
+        return arrow_tables.from_table({**note, "object": "table"}, table, picked.positions)
+    made = arrow_tables.from_table(note, table, picked.positions)
+    if request.as_ == "pandas":
+        return made.to_pandas()
+    if request.as_ == "polars" and not note["object"].startswith("polars"):
+        return need("polars", "as_='polars'").from_arrow(made)
+    return made
+
+
+def _is_run(positions: Any, request: Request) -> bool:
+    """Rows picked by position alone keep a frequency, as `iloc` with a slice of step 1 does."""
+    return (
+        request.filters is None
+        and request.sample is None
+        and len(positions) > 1
+        and bool(positions[1] - positions[0] == 1)
+    )
+
+
+def _kept_labels(note: dict[str, Any], positions: Any, request: Request) -> Any:
+    """Labels of rows from a recorded range: a range for a slice by position, else the labels themselves."""
+    pd = pandas()
+    if note["index"]["axis"] != "range":
+        return None
+    start, _, step = note["index"]["range"]
+    name = tagged.untag(note["index"]["names"][0])
+    if request.filters is None and request.sample is None:
+        return pd.RangeIndex(*note["index"]["range"], name=name)[slice_of(span_of(request.rows, int(note["rows"])))]
+    return pd.Index(start + step * positions, dtype="int64", name=name)
+
+
+def slice_of(span: range) -> slice:
+    if not len(span):
+        return slice(0, 0)
+    stop = span[-1] + (1 if span.step > 0 else -1)
+    return slice(span[0], stop if stop >= 0 else None, span.step)

@@ -1,0 +1,102 @@
+"""`memory`: what `%load_ext rlm_memory` puts into the namespace.
+
+Owns: the object, its async side, status. Holds no socket, credential, path or data; a pickle of it names a function.
+
+Source: design page "Overview", In the notebook; "Kernel <-> host", Snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from rlm_memory import errors, fingerprints
+from rlm_memory.connect import Host
+from rlm_memory.experiments import AsyncExperiments, Experiments, async_experiments, experiments
+from rlm_memory.kept import kept, state
+from rlm_memory.results import Status
+from rlm_memory.steps import Meet, Steps
+from rlm_memory.tools import tool
+from rlm_memory.twins import awaited, blocking
+
+
+def status() -> Steps[Status]:
+    """Whether a host answers, which one, and its content-free counts. A missing host is told, not raised."""
+    try:
+        host: Host = yield Meet()
+    except errors.HostUnavailable as error:
+        return Status(False, "", str(error))
+    if not host.ours:
+        return Status(True, "a DSH host without memory's own requests", artifacts=True)
+    details: Mapping[str, Any] = {}
+    problem = ""
+    try:
+        value = yield from tool("memory_status", {})
+        details = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    except errors.MemoryFault as error:
+        problem = str(error)
+    return Status(True, f"rlm-memory host {host.version or ''}".strip(), problem, host.artifacts, details)
+
+
+@kept
+class Memory:
+    """Memory for this kernel: `experiments`, `status()`, `errors`, `fingerprint(...)`, and the async twins in `aio`."""
+
+    errors = errors
+    status = blocking(status)
+
+    @property
+    def experiments(self) -> Experiments:
+        """Exact results: record, search, resolve, load, preview, get."""
+        return experiments
+
+    @property
+    def aio(self) -> AsyncMemory:
+        """The async twin of every method that waits."""
+        return _aio()
+
+    @property
+    def fingerprint(self) -> Callable[..., str]:
+        """`memory.fingerprint(query=, params=, inputs=)`: the digest that `record` and `get` make of them."""
+        return fingerprints.fingerprint
+
+    def __dir__(self) -> list[str]:
+        return ["aio", "errors", "experiments", "fingerprint", "status"]
+
+    def __repr__(self) -> str:
+        return "memory: experiments, status(), fingerprint(), errors, aio"
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return _memory, ()
+
+
+@kept
+class AsyncMemory:
+    """`memory.aio`: the same names, to be awaited."""
+
+    status = awaited(status)
+
+    @property
+    def experiments(self) -> AsyncExperiments:
+        """The async twins of `memory.experiments`."""
+        return async_experiments
+
+    def __dir__(self) -> list[str]:
+        return ["experiments", "status"]
+
+    def __repr__(self) -> str:
+        return "memory.aio: experiments, status()"
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return _aio, ()
+
+
+def _memory() -> Memory:
+    return state().setdefault("memory", Memory())
+
+
+def _aio() -> AsyncMemory:
+    return state().setdefault("aio", AsyncMemory())
+
+
+memory = _memory()

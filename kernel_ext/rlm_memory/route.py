@@ -1,0 +1,133 @@
+"""How one request leaves this kernel and its reply comes back: the small interface, and the comm route.
+
+Owns: the messages on the kernel's own channels and the wrapping of its handlers. Does not own: who waits for what,
+timers, ids (`channel.py`). There are no Comm objects: a front end that closes an unknown comm makes ipykernel 7 drop
+the reply, and a comm's message fires execute hooks on the control thread.
+
+Source: design page "Kernel <-> host", Wire, Kernel side, Direct channel.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from rlm_memory import wire
+
+OnReply = Callable[[str, object], bool]
+"""Called with a request id and the reply's data, from any thread; True when the id is one of ours."""
+IsOurs = Callable[[str], bool]
+
+
+class Route(Protocol):
+    """One way between a process and a host. `send` and `cancel` are thread-safe and never wait."""
+
+    def open(self, on_reply: OnReply, is_ours: IsOurs) -> None: ...
+
+    def send(self, request_id: str, data: Mapping[str, Any]) -> None: ...
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def refusal(self) -> str | None:
+        """Why the calling thread or process must not wait on this route; None when it may."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class CommRoute:
+    """Requests as `comm_open` on iopub, replies as `comm_msg` on control (or shell, where a host has no control).
+
+    Any thread may send: the kernel's iopub socket hands every message to its own I/O thread, and the lock keeps the
+    session's message counter apart. After a fork the child's copy only knows how to refuse.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._hooks: list[_Hook] = []
+
+    def open(self, on_reply: OnReply, is_ours: IsOurs) -> None:
+        """Wrap `comm_msg` and `comm_close` of both channels: ours by id, everything else goes on as before."""
+        for handlers in (self._kernel.control_handlers, self._kernel.shell_handlers):
+            self._hooks.append(_Hook(handlers, "comm_msg", on_reply))
+            # A front end closes comms that it does not know, ours among them; that says nothing about the host.
+            self._hooks.append(_Hook(handlers, "comm_close", lambda request_id, _data: is_ours(request_id)))
+
+    def send(self, request_id: str, data: Mapping[str, Any]) -> None:
+        content = {"comm_id": request_id, "target_name": wire.TARGET, "target_module": None, "data": dict(data)}
+        self._publish("comm_open", request_id, content)
+
+    def cancel(self, request_id: str) -> None:
+        self._publish("comm_close", request_id, {"comm_id": request_id, "data": {}})
+
+    def refusal(self) -> str | None:
+        if os.getpid() != self._pid:
+            return (
+                "this is a forked child, and memory works only in the kernel's own process: "
+                "return the data to the kernel process and record it there"
+            )
+        thread = threading.current_thread()
+        if thread is getattr(self._kernel, "control_thread", None):
+            return (
+                "this is the kernel's control thread, which must stay free for the reply; call from a cell or a thread"
+            )
+        if thread is getattr(getattr(self._kernel, "iopub_thread", None), "thread", None):
+            return (
+                "this is the kernel's output thread, which must stay free for the request; call from a cell or a thread"
+            )
+        return None
+
+    def close(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def _publish(self, message_type: str, request_id: str, content: dict[str, Any]) -> None:
+        topic = f"comm-{request_id}".encode("ascii")
+        with self._lock:
+            self._kernel.session.send(
+                self._kernel.iopub_socket, message_type, content, parent=self._parent(), ident=topic, metadata={}
+            )
+
+    def _parent(self) -> Any:
+        """The cell that asks, so that front ends count the message to it; a thread may have none."""
+        try:
+            return self._kernel.get_parent("shell") or {}
+        except (AttributeError, LookupError):
+            return {}
+
+
+class _Hook:
+    """One wrapped handler. Removing it restores the original, or goes silent under somebody else's wrapper."""
+
+    def __init__(self, handlers: dict[str, Any], message_type: str, on_reply: OnReply) -> None:
+        self._handlers = handlers
+        self._type = message_type
+        self._on_reply: OnReply | None = on_reply
+        self._original = handlers.get(message_type)
+        handlers[message_type] = self
+
+    def __call__(self, stream: Any, ident: Any, message: Any) -> Any:
+        content: dict[str, Any] = message.get("content") or {}
+        request_id: object = content.get("comm_id")
+        on_reply = self._on_reply
+        if (
+            on_reply is not None
+            and isinstance(request_id, str)
+            and request_id.startswith(wire.COMM_PREFIX)
+            and on_reply(request_id, content.get("data"))
+        ):
+            return None
+        return self._original(stream, ident, message) if self._original else None
+
+    def remove(self) -> None:
+        self._on_reply = None
+        if self._handlers.get(self._type) is not self:
+            return
+        if self._original is None:
+            del self._handlers[self._type]
+        else:
+            self._handlers[self._type] = self._original

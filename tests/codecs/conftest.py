@@ -1,0 +1,21 @@
+"""Fixtures of the codec tests: recording and loading in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_memory import codecs
+
+
+@pytest.fixture
+def there_and_back(tmp_path: Path) -> Callable[..., Any]:
+    """Encode an object into a fresh folder and decode it, whole or in part."""
+
+    def run(obj: Any, **part: Any) -> Any:
+        encoded = codecs.encode(obj, tmp_path)
+        return codecs.decode(encoded.path, encoded.media_type, **part)
+
+    return run

@@ -1,0 +1,56 @@
+"""A fake host in this process, a real kernel on it, and ways to look at both."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_memory.testing import FakeHost
+
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def make_host(tmp_path: Path) -> Iterator[Callable[..., FakeHost]]:
+    """`make_host(**options)` starts a fake host on this test's folder; all of them end with the test."""
+    hosts: list[FakeHost] = []
+
+    def make(**options: Any) -> FakeHost:
+        host = FakeHost(tmp_path / "fake", **options)
+        hosts.append(host)
+        return host.__enter__()
+
+    yield make
+    for host in hosts:
+        host.close()
+
+
+@pytest.fixture
+def host(make_host: Callable[..., FakeHost], state_root: Path) -> FakeHost:
+    """A fake host that kernels find through the local socket of this test's state root."""
+    host = make_host()
+    host.listen(state_root)
+    return host
+
+
+@pytest.fixture
+def kernel(host: FakeHost, start_kernel: Callable[..., Any]) -> Any:
+    """A real kernel with the extension loaded."""
+    kernel = start_kernel()
+    kernel.run("%load_ext rlm_memory").ok()
+    return kernel
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Wait for something that another process does; False after a long time."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        pause.wait(0.02)
+    return True

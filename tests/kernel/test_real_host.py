@@ -1,0 +1,59 @@
+"""The kernel side against the real host: started by the kernel, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts import end, host_says
+
+pytestmark = pytest.mark.kernel
+
+
+def test_a_kernel_starts_a_host_loses_it_and_goes_on(state_root: Path, start_kernel: Callable[..., Any]) -> None:
+    """No host runs: one is started. It is killed: the same kernel's next calls work, and what was recorded is there."""
+    kernel = start_kernel()
+    kernel.run("%load_ext rlm_memory").ok()
+    kernel.run("r = memory.experiments.record({'a': 1}, title='kept', source_version='v', query='q')").ok()
+    status = host_says(state_root, {"type": "status"})
+    assert status is not None
+    os.kill(status["pid"], signal.SIGKILL)
+    end(status["pid"])
+    code = (
+        "try:\n    memory.experiments.search('kept')\n"
+        "except memory.errors.HostUnavailable as e:\n    print('lost', e.code)\n"
+        "print(memory.experiments.load(r), memory.experiments.search('kept')[0].title)\n"
+        "print(memory.experiments.get(query='q', source_version='v'))"
+    )
+    lines = kernel.run(code).ok().splitlines()
+    assert lines[-2:] == ["{'a': 1} kept", "Resolved('kept', 1 item, fresh, art_afnl2724yv)"]
+    after = host_says(state_root, {"type": "status"})
+    assert after is not None
+    assert after["pid"] != status["pid"]
+
+
+def test_frames_travel_through_the_real_host_and_back(start_kernel: Callable[..., Any]) -> None:
+    """A table by columns, its preview, its original in another kernel; a tampered object is refused."""
+    kernel = start_kernel()
+    code = (
+        "%load_ext rlm_memory\nimport pandas as pd\n"
+        "d = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})\nr = memory.experiments.record(d, title='frame')\n"
+        "print(memory.experiments.load(r).equals(d), list(memory.experiments.load(r, columns=['b']).columns))\n"
+        "print(memory.experiments.preview(r))"
+    )
+    assert kernel.run(code).ok().splitlines() == [
+        "True ['b']",
+        "frame (preview, unverified)",
+        "a  b",
+        "1  x",
+        "2  y",
+    ]
+    other = start_kernel()
+    found = (
+        "%load_ext rlm_memory\nprint(memory.experiments.search('frame')[0].load(), len(memory.experiments.search('')))"
+    )
+    assert other.run(found).ok().splitlines() == ["   a  b", "0  1  x", "1  2  y 1"]
