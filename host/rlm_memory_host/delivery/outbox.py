@@ -117,6 +117,7 @@ class Outbox:
         self._unreadable: tuple[tuple[str, str], ...] = ()
         self._guard = threading.RLock()
         self._lane_locks = [threading.Lock() for _ in range(_LANE_LOCKS)]
+        self._life = os.urandom(6).hex()
         self._temps = itertools.count()
         self._admits = False
         self._listener: Callable[[], None] | None = None
@@ -330,6 +331,8 @@ class Outbox:
                 quarantined.append((entry.name, reason))
             except OSError as error:
                 unreadable.append((entry.name, errno.errorcode.get(error.errno or 0, "unknown")))
+        for folder in (self._dead, self._quarantine):
+            self._sweep(folder)
         documents.sort(key=lambda document: (document.created_at, document.request.delivery_id))
         names = {entry.name for entry in self._files.scan(self._dead)}
         with self._guard:
@@ -340,6 +343,12 @@ class Outbox:
             self._unreadable = tuple(unreadable)
             self._admits = True
         return Opened(len(documents), len(self._dead_ids), tuple(quarantined), tuple(unreadable))
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove temp files of a process that is gone: here they are copies of what is kept, or unfinished reasons."""
+        for entry in self._files.scan(folder):
+            if entry.name.startswith(".") and entry.name.endswith(".tmp") and entry.is_file(follow_symlinks=False):
+                self._unlink(folder / entry.name)
 
     def _read_entry(self, name: str) -> DeliveryDocument:
         delivery_id = name.removesuffix(".json")
@@ -406,7 +415,7 @@ class Outbox:
         return parse_document(data, delivery_id)
 
     def _publish(self, folder: Path, name: str, data: bytes) -> None:
-        temp = folder / f".{name}.{next(self._temps)}.tmp"
+        temp = folder / f".{name}.{self._life}-{next(self._temps)}.tmp"
         with writing():
             descriptor = self._files.create(temp)
             try:
