@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from rlm_memory import wire
 
+from rlm_memory_host.contracts.remote import HonchoSettings, OutboxSettings
 from rlm_memory_host.errors import SettingsError
 
 FILE_NAME: Final = "rlm-memory.toml"
@@ -110,6 +111,8 @@ class Settings(_Section):
     tools: ToolSettings = ToolSettings()
     host: HostSettings = HostSettings()
     display: DisplaySettings = DisplaySettings()
+    honcho: HonchoSettings | None = None
+    outbox: OutboxSettings = OutboxSettings()
 
     @property
     def artifact_root(self) -> Path:
