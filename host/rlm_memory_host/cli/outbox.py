@@ -128,7 +128,10 @@ def _act(root: Path, action: operator.Action, names: list[str], *, as_json: bool
         with outbox:
             told: dict[str, Any] = dict(operator.act(outbox, action, names))
     except AlreadyRunning:
-        told = dial.ask(root, {"type": "outbox", "action": action, "deliveries": names}) or {}
+        answer = dial.ask(root, {"type": "outbox", "action": action, "deliveries": names})
+        if answer is None:
+            raise
+        told = answer
     if as_json:
         print(json.dumps({key: told.get(key, []) for key in ("done", "not_done")}))
     else:

@@ -302,6 +302,53 @@ def parse_document(data: bytes, delivery_id: str | None = None) -> DeliveryDocum
     return document
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What has to be known of a waiting document to queue it; times in seconds since 1970."""
+
+    delivery_id: str
+    lane: str
+    created_at: float
+    attempts: int
+    ambiguous: bool
+    next_attempt_at: float | None
+
+
+def glance(data: bytes, delivery_id: str) -> Glance:
+    """The queueing fields of a document, without the price of checking its texts: a start reads thousands.
+
+    `parse_document` checks the rest before anything of it is sent. Raises as `parse_document` does.
+    """
+    try:
+        document: Any = json.loads(data)
+        scope, following = document["request"]["scope"], document.get("nextAttemptAt")
+        plain = Glance(
+            document["request"]["deliveryId"],
+            f"{scope['workspaceId']}/{scope['honchoSessionId']}",
+            seconds(document["createdAt"]),
+            document["attempts"],
+            document["ambiguous"],
+            None if following is None else seconds(following),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return _looked_at(parse_document(data, delivery_id))
+    if document.get("version") == DOCUMENT_VERSION and plain.delivery_id == delivery_id and type(plain.attempts) is int:
+        return plain
+    return _looked_at(parse_document(data, delivery_id))
+
+
+def _looked_at(document: DeliveryDocument) -> Glance:
+    following = document.next_attempt_at
+    return Glance(
+        document.request.delivery_id,
+        document.request.scope.lane,
+        seconds(document.created_at),
+        document.attempts,
+        document.ambiguous,
+        None if following is None else seconds(following),
+    )
+
+
 def build_request(
     delivery_id: str, scope: DeliveryScope | Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
 ) -> DeliveryRequest:

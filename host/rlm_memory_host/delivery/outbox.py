@@ -41,8 +41,10 @@ from rlm_memory_host.contracts.delivery import (
     Admitted,
     DeliveryDocument,
     DeliveryRequest,
+    Glance,
     Redactor,
     build_request,
+    glance,
     is_delivery_id,
     iso,
     parse_document,
@@ -296,7 +298,7 @@ class Outbox:
             self._publish(self._dead, name, fresh.to_json())
             self._move(self._dead / name, self._pending / name)
             self._dead_ids.discard(delivery_id)
-            self._lanes.insert(self._to_wait(fresh))
+            self._lanes.insert(self._to_wait(glance(fresh.to_json(), delivery_id)))
         self._tell()
         return True
 
@@ -319,12 +321,12 @@ class Outbox:
 
     # -- inside ------------------------------------------------------------------------------------------------------
     def _load(self) -> Opened:
-        documents: list[DeliveryDocument] = []
+        found: list[Glance] = []
         quarantined: list[tuple[str, str]] = []
         unreadable: list[tuple[str, str]] = []
         for entry in self._files.scan(self._pending):
             try:
-                documents.append(self._read_entry(entry.name))
+                found.append(self._read_entry(entry.name))
             except (FormatVersion, Integrity) as error:
                 reason = str(error)
                 self._set_aside(self._pending / entry.name, reason)
@@ -333,16 +335,16 @@ class Outbox:
                 unreadable.append((entry.name, errno.errorcode.get(error.errno or 0, "unknown")))
         for folder in (self._dead, self._quarantine):
             self._sweep(folder)
-        documents.sort(key=lambda document: (document.created_at, document.request.delivery_id))
+        found.sort(key=lambda glance: (glance.created_at, glance.delivery_id))
         names = {entry.name for entry in self._files.scan(self._dead)}
         with self._guard:
-            for document in documents:
-                self._lanes.add(self._to_wait(document))
+            for glanced in found:
+                self._lanes.add(self._to_wait(glanced))
             self._dead_ids = {stem for name in names if is_delivery_id(stem := name.removesuffix(".json"))}
             self._quarantined = sum(not e.name.endswith(REASON) for e in self._files.scan(self._quarantine))
             self._unreadable = tuple(unreadable)
             self._admits = True
-        return Opened(len(documents), len(self._dead_ids), tuple(quarantined), tuple(unreadable))
+        return Opened(len(found), len(self._dead_ids), tuple(quarantined), tuple(unreadable))
 
     def _sweep(self, folder: Path) -> None:
         """Remove temp files of a process that is gone: here they are copies of what is kept, or unfinished reasons."""
@@ -350,7 +352,7 @@ class Outbox:
             if entry.name.startswith(".") and entry.name.endswith(".tmp") and entry.is_file(follow_symlinks=False):
                 self._unlink(folder / entry.name)
 
-    def _read_entry(self, name: str) -> DeliveryDocument:
+    def _read_entry(self, name: str) -> Glance:
         delivery_id = name.removesuffix(".json")
         if name.endswith(".tmp"):
             raise Integrity("left over from a write that was interrupted", "VALIDATION")
@@ -362,21 +364,21 @@ class Outbox:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
                 raise Integrity("not a regular file", "VALIDATION") from None
             raise
-        return parse_document(data, delivery_id)
+        return glance(data, delivery_id)
 
-    def _to_wait(self, document: DeliveryDocument) -> Waiting:
+    def _to_wait(self, glanced: Glance) -> Waiting:
         """What waits, from its document: a stored time of next attempt counts up to the longest wait there is."""
         wait = 0.0
-        if document.next_attempt_at is not None:
-            wait = seconds(document.next_attempt_at) - self._now()
-        elif document.ambiguous:
+        if glanced.next_attempt_at is not None:
+            wait = glanced.next_attempt_at - self._now()
+        elif glanced.ambiguous:
             wait = self._settle
         return Waiting(
-            document.request.delivery_id,
-            document.request.scope.lane,
-            document.created_at,
-            document.attempts,
-            document.ambiguous,
+            glanced.delivery_id,
+            glanced.lane,
+            iso(glanced.created_at),
+            glanced.attempts,
+            glanced.ambiguous,
             due=self._monotonic() + min(max(wait, 0.0), self._longest),
         )
 
