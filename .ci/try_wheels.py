@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 KERNEL_ALONE = """
@@ -34,17 +33,18 @@ def pins(lock: Path) -> str:
 def run(*command: str | Path, cwd: Path) -> None:
     print("$", " ".join(Path(command[0]).parts[-1:] + tuple(map(str, command[1:]))), flush=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    environment |= {"PIP_USER": "0", "RLM_MEMORY_STATE_ROOT": str(cwd / "state")}
+    environment |= {"UV_SYSTEM_CERTS": "1", "RLM_MEMORY_STATE_ROOT": str(cwd / "state")}
     subprocess.run([str(part) for part in command], cwd=cwd, env=environment, check=True)
 
 
 def make(folder: Path, constraints: Path, *wheels: str) -> Path:
-    venv.create(folder, with_pip=True)
-    binaries = folder / "bin"
-    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
-    run(binaries / "python", *install, "-c", constraints, *wheels, cwd=folder)
-    run(binaries / "python", "-m", "pip", "check", "--disable-pip-version-check", cwd=folder)
-    return binaries
+    uv = Path(sys.executable).parent / "uv"
+    run(uv, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
+    python = folder / "bin" / "python"
+    only = ("--only-binary", ":all:", "--compile-bytecode", "--constraint", constraints)
+    run(uv, "pip", "install", "--quiet", "--python", python, *only, *wheels, cwd=folder)
+    run(uv, "pip", "check", "--python", python, cwd=folder)
+    return python.parent
 
 
 def main(dist: Path, lock: Path) -> None:

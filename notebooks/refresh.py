@@ -1,7 +1,7 @@
 """Run the notebooks and store their outputs: `./dev run python notebooks/refresh.py` from anywhere.
 
-Each runs in a kernel of its own on one empty state root, in the order of their names, as a reader would. No times and no
-widget state are stored, so that a run without a change leaves no difference.
+Each runs in a kernel of its own on one empty state root, in the order of their names, as a reader would. No times and
+no widget state are stored, so that a run without a change leaves no difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from hosts import stop_host  # noqa: E402
 
 def refresh(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, kernel_name="python3", record_timing=False, resources={"metadata": {"path": HERE}})
+    client = NotebookClient(
+        notebook, kernel_name="python3", record_timing=False, resources={"metadata": {"path": HERE}}
+    )
     client.execute()
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},

@@ -151,8 +151,8 @@ def load(
 ) -> Loaded:
     """Find, check and merge the configuration.
 
-    `config` is `--config`, `state_root` is `--state-root` (it wins over the file). Raises SettingsError with the key's
-    name; values are not repeated.
+    `config` is `--config`, `state_root` is `--state-root`; it wins over `RLM_MEMORY_STATE_ROOT`, which wins over
+    the file. Raises SettingsError with the key's name; values are not repeated.
     """
     sources = find(config, cwd=cwd or Path.cwd(), environ=environ, user_folder=user_folder or _user_folder())
     merged: dict[str, Any] = {}
@@ -164,7 +164,10 @@ def load(
         merged = _merge(merged, table)
     if state_root is not None:
         merged["state_root"] = str(state_root.absolute())
-    merged.setdefault("state_root", environ.get("RLM_MEMORY_STATE_ROOT") or str(wire.default_state_root()))
+    elif named := environ.get("RLM_MEMORY_STATE_ROOT"):
+        # Before the file, as in the kernel's own look-up: both sides must meet at one socket.
+        merged["state_root"] = str(Path(named).expanduser().absolute())
+    merged.setdefault("state_root", str(wire.default_state_root()))
     return Loaded(_with_safe_roots(_validated(merged, "the merged settings"), environ), sources)
 
 

@@ -93,6 +93,7 @@ class Connection:
         lifeline, self._lifeline = self._lifeline, None
         if lifeline is not None:
             lifeline.close()
+        launch.reap()
 
     def close(self) -> None:
         self.forget()

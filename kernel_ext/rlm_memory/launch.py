@@ -59,9 +59,15 @@ def start(state_root: Path) -> subprocess.Popen[bytes]:
         )
     finally:
         os.close(log)
-    # Kept, so that a host that ends is reaped and a forgotten Popen does not complain.
+    # Kept for `reap`.
     state().setdefault("started_hosts", []).append(process)
     return process
+
+
+def reap() -> None:
+    """Collect those of our hosts that ended, so that none stays behind as a zombie."""
+    running: list[subprocess.Popen[bytes]] = state().get("started_hosts", [])
+    running[:] = [process for process in running if process.poll() is None]
 
 
 def last_words(state_root: Path) -> str:

@@ -3,7 +3,7 @@
 Written apart from the product's own `exact`, so that a fault there does not hide itself.
 """
 
-# ruff: noqa: DTZ001, RUF005, RET503, B905
+# ruff: noqa: DTZ001, E721, RUF005, RET503, B905
 
 from __future__ import annotations
 

@@ -169,14 +169,17 @@ def say(peer: socket.socket, line: object) -> dict[str, Any]:
 class RawKernel:
     """An ipykernel with the raw comm code in it."""
 
-    def __init__(self, cwd: Path, environment: Mapping[str, str] | None = None, python: str | None = None) -> None:
+    def __init__(
+        self,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        configure: Callable[[KernelManager], None] = lambda manager: None,
+    ) -> None:
         self.cwd = cwd
         self.environment = {**os.environ, **(environment or {})}
         self.manager = KernelManager(connection_file=str(cwd / f"kernel-{os.urandom(4).hex()}.json"))
-        if python is not None:
-            self.manager.kernel_spec.argv[0] = python
-        else:
-            self.manager.kernel_spec.argv[0] = sys.executable
+        self.manager.kernel_spec.argv[0] = sys.executable
+        configure(self.manager)
         self.manager.start_kernel(cwd=str(cwd), env=self.environment)
         self._connect()
 

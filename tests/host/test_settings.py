@@ -203,6 +203,21 @@ def test_the_order_of_files(tmp_path: Path) -> None:
         settings.load(tmp_path / "absent.toml", root, environ=environ, **places)
 
 
+def test_kernel_and_host_find_one_state_root(tmp_path: Path) -> None:
+    """The option, else the variable, else the operator's file: a kernel that looks by itself comes to the same folder."""
+    from rlm_memory.connect import state_root as kernel_side
+
+    named = written(tmp_path / "named.toml", f'state_root = "{tmp_path / "by file"}"')
+    by_file = {"RLM_MEMORY_CONFIG": str(named)}
+    by_variable = by_file | {"RLM_MEMORY_STATE_ROOT": str(tmp_path / "by variable")}
+    places: dict[str, Any] = {"cwd": tmp_path, "user_folder": tmp_path / "u"}
+    for environ, name in ((by_file, "by file"), (by_variable, "by variable")):
+        host_side = settings.load(None, None, environ=environ, **places).settings.state_root
+        assert host_side == kernel_side(environ) == tmp_path / name
+    told = settings.load(None, tmp_path / "by option", environ=by_variable, **places)
+    assert told.settings.state_root == tmp_path / "by option"
+
+
 def test_a_settings_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
     """Whoever can write it would choose the roots."""
     config = written(tmp_path / "shared.toml", "", mode=0o666)

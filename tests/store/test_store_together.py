@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import invariants
 import pytest
 from rlm_memory_host.artifacts import ArtifactStore
 from rlm_memory_host.contracts.records import Bounds, SearchRequest
 from rlm_memory_host.errors import LockTimeout, Quota, StoreError, Unwritable
+from rlm_memory_host.storage import objects
 from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.locks import CommitLock
 from store_harness import World, fingerprint, list_all, request, tree
@@ -31,23 +33,29 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=100)
-    assert process.returncode == 0
+def finish(process: subprocess.Popen[str], seconds: float = 100) -> str:
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert process.returncode == 0, f"{process.args} ended with {process.returncode}"
     return output
 
 
-def same_bytes_at_once(world: World, writers: int, rounds: int, readers: int, size: int) -> None:
+def same_bytes_at_once(world: World, writers: int, rounds: int, readers: int, size: int, seconds: float = 100) -> None:
     stop = world.folder / "stop"
     reading = [start("read_newest", world.folder, stop, size) for _ in range(readers)]
     writing = [start("record_same", world.folder, f"p{n}", rounds, size) for n in range(writers)]
     try:
         for process in writing:
-            finish(process)
-    finally:
+            finish(process, seconds)
         stop.touch()
-    for process in reading:
-        assert int(finish(process)) > 0
+        for process in reading:
+            assert int(finish(process, seconds)) > 0
+    finally:
+        for process in (*writing, *reading):
+            process.kill()
+            process.wait()
     assert (len(world.cards()), len(world.objects())) == (1, 1)
     assert not list(world.layout.temporary.iterdir())
     with world.open() as store:
@@ -65,7 +73,7 @@ def test_processes_that_record_the_same_bytes_converge(world: World) -> None:
 @pytest.mark.timeout(900)
 def test_sixteen_processes_record_the_same_five_megabytes(world: World) -> None:
     """320 records, 4 readers."""
-    same_bytes_at_once(world, writers=16, rounds=20, readers=4, size=5_000_000)
+    same_bytes_at_once(world, writers=16, rounds=20, readers=4, size=5_000_000, seconds=800)
 
 
 def test_processes_that_record_different_results_lose_none(world: World) -> None:
@@ -147,6 +155,56 @@ def test_streaming_happens_outside_the_lock(world: World) -> None:
         assert world.record(quick, b"quick").local_saved
         go.set()
         assert pending.result(60).local_saved
+
+
+def test_the_same_bytes_published_by_another_meanwhile_are_no_damage(world: World) -> None:
+    """Who comes second is told "deduplicated"; the object stays the file that readers may have open."""
+    source = world.write(b"same" * 1_000, "same.bin")
+    with world.open() as other:
+
+        class Overtaken(FileLayer):
+            def open_lock(self, path: Path) -> int:
+                if not world.objects():
+                    other.record(world.scope(), request(source))
+                return super().open_lock(path)
+
+        with world.open(files=Overtaken()) as store:
+            done = store.record(world.scope(), request(source, title="another"))
+    assert (done.deduplicated, done.warnings) == (True, ())
+    invariants.check_store(world, {done.experiment_id: source.read_bytes()})
+    assert not list(world.layout.temporary.iterdir())
+
+
+def test_an_object_that_is_replaced_while_it_is_hashed_is_looked_at_again(world: World) -> None:
+    """A repair by another host is no error for a reader."""
+    with world.open() as store:
+        done = world.record(store, b"bytes" * 1_000)
+
+    class Replacing(FileLayer):
+        left = 2
+
+        def open_read(self, path: Path) -> int:
+            descriptor = super().open_read(path)
+            if path.parent.parent == world.layout.objects and self.left:
+                self.left -= 1
+                twin = world.layout.temporary / "twin"
+                twin.write_bytes(path.read_bytes())
+                pending.append((twin, path))
+            return descriptor
+
+    pending: list[tuple[Path, Path]] = []
+    original = objects.hash_descriptor
+
+    def hash_and_replace(*arguments: Any) -> str:
+        digest = original(*arguments)
+        while pending:
+            twin, path = pending.pop()
+            twin.replace(path)
+        return digest
+
+    with pytest.MonkeyPatch.context() as patch, world.open(files=Replacing()) as store:
+        patch.setattr(objects, "hash_descriptor", hash_and_replace)
+        assert store.resolve(world.scope(), done.experiment_id).path.read_bytes() == b"bytes" * 1_000
 
 
 def test_closing_ends_a_record_that_streams(world: World) -> None:

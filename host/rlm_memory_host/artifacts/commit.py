@@ -39,7 +39,7 @@ from rlm_memory_host.storage.cards import CardReader, publish, read_card, write_
 from rlm_memory_host.storage.catalogue import Catalogue, Signature, utc_text
 from rlm_memory_host.storage.files import FileLayer, writing
 from rlm_memory_host.storage.locks import CommitLock
-from rlm_memory_host.storage.objects import Identity, Staged, Stager, Verifier, discard, identity_of
+from rlm_memory_host.storage.objects import UNREADABLE, Staged, Stager, Verdict, Verifier, discard, identity_of
 from rlm_memory_host.storage.paths import ProjectLayout
 
 
@@ -82,18 +82,18 @@ def commit(
     request: RecordRequest,
     bytes_of: tuple[str, int],
     staged: Staged | None,
-    verified: Identity | None,
+    found: Verdict,
 ) -> Outcome | None:
     """Make a record visible.
 
-    `bytes_of` is (SHA-256, size); `staged` holds the bytes where they were copied; `verified` is the identity of the
-    stored object whose bytes were found right just before. Returns None when nothing was staged and that object is not
-    there any more: stage and try again. Raises Quota, Unwritable, LockTimeout, FormatVersion.
+    `bytes_of` is (SHA-256, size); `staged` holds the bytes where they were copied; `found` is what verifying the
+    stored object said just before, outside the lock. Returns None when the object is another one by now, or gone while
+    nothing is staged: verify, or stage, and try again. Raises Quota, Unwritable, LockTimeout, FormatVersion.
     """
     with parts.lock.held():
         work = _Commit(parts, origin, request, bytes_of[0], bytes_of[1])
         try:
-            outcome = work.run(staged, verified)
+            outcome = work.run(staged, found)
         except Exception:
             work.undo()
             raise
@@ -129,13 +129,14 @@ class _Commit:
             with contextlib.suppress(OSError, StoreError):
                 step()
 
-    def run(self, staged: Staged | None, verified: Identity | None) -> Outcome | None:
+    def run(self, staged: Staged | None, found: Verdict) -> Outcome | None:
         parts = self._parts
         commits, counted = parts.lock.read()
         before = parts.catalogue.signature(commits)
         state = self._state(self.path)
-        present = state is not None and identity_of(state) == verified
-        if not present and staged is None:
+        is_same = state is None or found.identity in (identity_of(state), UNREADABLE)
+        present = state is not None and is_same and found.sound
+        if not is_same or (not present and staged is None):
             return None
         existing = self._existing()
         card = self._card(existing)

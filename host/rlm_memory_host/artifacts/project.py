@@ -38,12 +38,14 @@ from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import RecordRequest
 from rlm_memory_host.errors import Unwritable
 from rlm_memory_host.storage.files import writing
-from rlm_memory_host.storage.objects import Check, Identity, Progress, discard, hash_descriptor, reporter
+from rlm_memory_host.storage.objects import Check, Progress, Verdict, discard, hash_descriptor, reporter
 from rlm_memory_host.storage.paths import is_temporary
 from rlm_memory_host.storage.sources import Source
 
 GRACE_SECONDS: Final = 24 * 3_600
 """Age after which a temp file belongs to nobody any more."""
+_ATTEMPTS: Final = 10
+"""How often a commit meets another object than the one that was verified before it gives up."""
 _SAMPLE_BYTES: Final = 4_096
 _SMALL_BYTES: Final = 64 << 10
 """Up to here hashing costs less than looking at stored objects."""
@@ -70,9 +72,9 @@ class Project:
         outcome = None
         sha256 = self._hash_if_known(source, check, progress)
         if sha256 is not None:
-            verified = self._verified(sha256, source.size, check)
-            if verified is not None:
-                outcome = commit(self.parts, origin, request, (sha256, source.size), None, verified)
+            found = self._verify(sha256, source.size, check)
+            if found.sound:
+                outcome = commit(self.parts, origin, request, (sha256, source.size), None, found)
         return outcome or self._copy(origin, request, source, check, progress)
 
     def _copy(
@@ -80,14 +82,15 @@ class Project:
     ) -> Outcome:
         staged = self.parts.stager.stage(self.parts.layout, source, check, progress)
         try:
-            verified = self._verified(staged.sha256, staged.size, check)
-            outcome = commit(self.parts, origin, request, (staged.sha256, staged.size), staged, verified)
+            for _ in range(_ATTEMPTS):
+                found = self._verify(staged.sha256, staged.size, check)
+                outcome = commit(self.parts, origin, request, (staged.sha256, staged.size), staged, found)
+                if outcome is not None:
+                    return outcome
+            raise Unwritable("the stored bytes keep changing; nothing was recorded; try again")
         except Exception:
             discard(self.parts.files, staged.path)
             raise
-        if outcome is None:
-            raise Unwritable("the record could not be committed; try again")
-        return outcome
 
     def _hash_if_known(self, source: Source, check: Check, progress: Progress | None) -> str | None:
         """The source's digest when these bytes are stored already; None to go on and copy.
@@ -124,11 +127,9 @@ class Project:
         finally:
             os.close(descriptor)
 
-    def _verified(self, sha256: str, size: int, check: Check) -> Identity | None:
-        """The identity of the stored object of a digest, if its bytes are right."""
+    def _verify(self, sha256: str, size: int, check: Check) -> Verdict:
         path = self.parts.layout.object(ids.artifact_id(sha256))
-        verdict = self.parts.verifier.verify(path, sha256, size, check, for_resolve=False)
-        return verdict.identity if verdict.sound else None
+        return self.parts.verifier.verify(path, sha256, size, check, for_resolve=False)
 
     def _refuse_hopeless(self, size: int) -> None:
         """Refuse before a byte is copied what could not be published anyway, unless it may be there already."""

@@ -55,6 +55,7 @@ _resolved, _verify_ms = _timed(lambda: memory.experiments.resolve(_hit, current_
 _whole, _load_ms = _timed(lambda: memory.experiments.load(_hit))
 _part, _slice_ms = _timed(lambda: memory.experiments.load(
     _hit, columns={list(SLICE_COLUMNS)!r}, filters=[("species", "==", {SLICE_SPECIES!r})]))
+_rows = [[str(cell) for cell in row] for row in _part.round(1).values.tolist()]
 _expected = _whole.loc[_whole["species"] == {SLICE_SPECIES!r}, {list(SLICE_COLUMNS)!r}]
 _later = memory.experiments.resolve(_hit, current_source_version={OTHER_VERSION!r})
 _reuse = memory.experiments.get(fingerprint=_hit.query_fingerprint, source_version=_hit.source_version)
@@ -63,7 +64,7 @@ print(_json.dumps({{"experiment_id": _hit.experiment_id, "title": _hit.title, "m
     "hits": len(_hits), "sha256": _resolved.sha256, "content": _digest(_whole), "fresh": _resolved.freshness,
     "later": _later.freshness, "reused": _reuse is not None and _reuse.experiment_id == _hit.experiment_id,
     "not_reused": _no_reuse is None, "slice_shape": list(_part.shape), "slice_equal": bool(_part.equals(_expected)),
-    "table": [[str(name) for name in _part.columns], *([str(cell) for cell in row] for row in _part.round(1).values.tolist())],
+    "table": [[str(name) for name in _part.columns], *_rows],
     "milliseconds": {{"search": _search_ms, "verify": _verify_ms, "load": _load_ms, "slice": _slice_ms}}}}))
 """
 )

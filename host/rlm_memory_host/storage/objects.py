@@ -188,6 +188,12 @@ class Verdict:
     resolved: bool = False
 
 
+UNREADABLE: Final[Identity] = (0, 0, 0, 0, 0)
+"""Stands for a file that cannot be read or does not hold still: whatever it is, it is not sound."""
+_UNREADABLE: Final = Verdict(UNREADABLE, False)
+_ATTEMPTS: Final = 10
+
+
 class Verifier:
     """Says whether an object's bytes are the recorded ones; remembers it until the file's identity changes.
 
@@ -219,30 +225,41 @@ class Verifier:
                 self._known[path] = Verdict(identity_of(state), True, sha256, time.time())
 
     def verify(self, path: Path, sha256: str, size: int, check: Check, *, for_resolve: bool) -> Verdict:
-        """Hash the object, or recall that this very file was hashed. Raises only what `check` raises."""
+        """Hash the object, or recall that this very file was hashed. Raises only what `check` raises.
+
+        A file that was replaced or touched while it was hashed says nothing: it is looked at again.
+        """
+        for _ in range(_ATTEMPTS):
+            verdict = self._look(path, sha256, size, check, for_resolve)
+            if verdict is not None:
+                return verdict
+        return _UNREADABLE
+
+    def _look(self, path: Path, sha256: str, size: int, check: Check, for_resolve: bool) -> Verdict | None:
         try:
             descriptor = self._files.open_read(path)
         except FileNotFoundError:
             return Verdict(None, False)
         except OSError:
-            return Verdict((0, 0, 0, 0, 0), False)
+            return _UNREADABLE
         try:
             state = os.fstat(descriptor)
             known = self._recall(path, identity_of(state), for_resolve)
             return known or self._hash(path, descriptor, state, sha256, size, check, for_resolve)
         except OSError:
-            return Verdict((0, 0, 0, 0, 0), False)
+            return _UNREADABLE
         finally:
             os.close(descriptor)
 
     def _hash(
         self, path: Path, descriptor: int, state: os.stat_result, sha256: str, size: int, check: Check, resolved: bool
-    ) -> Verdict:
+    ) -> Verdict | None:
         identity = identity_of(state)
         started, at = file_clock_ns(), time.time()
         actual = hash_descriptor(descriptor, max(size, state.st_size), check)
-        steady = identity_of(os.fstat(descriptor)) == identity
-        sound = steady and state.st_size == size and actual == sha256
+        if identity_of(os.fstat(descriptor)) != identity:
+            return None
+        sound = state.st_size == size and actual == sha256
         verdict = Verdict(identity, sound, actual, at, resolved)
         if started > state.st_ctime_ns or not sound:
             with self._lock:

@@ -6,8 +6,10 @@ holds a pickle, and reading one executes nothing from it.
 Source: design pages "Exact results" (Codecs) and "Exactness".
 """
 
+from rlm_memory.codecs.compare import Comparison, compare
 from rlm_memory.codecs.dispatch import decode, encode
+from rlm_memory.codecs.figures import RecordedFigure
 from rlm_memory.codecs.readers import open_lazy
 from rlm_memory.codecs.results import Encoded
 
-__all__ = ["Encoded", "decode", "encode", "open_lazy"]
+__all__ = ["Comparison", "Encoded", "RecordedFigure", "compare", "decode", "encode", "open_lazy"]

@@ -41,6 +41,10 @@ def encode_array(array: Any, folder: Path, terms: Terms) -> Encoded:
             "the array", f"the class {type(array).__qualname__} would come back as ndarray", "becomes an ndarray"
         )
         array = np.asarray(array)
+    if array.dtype == object:
+        from rlm_memory.codecs.tables import encode_cells
+
+        return encode_cells(array, folder, terms)
     _refuse_foreign(array.dtype)
     if not _survives_npy(array.dtype):
         return _write_npz({"array": array}, {"object": "array"}, array, folder, terms)
@@ -143,8 +147,9 @@ def _write_npz(members: dict[str, Any], note: dict[str, Any], original: Any, fol
     shown = original if not isinstance(original, dict) else None
     shape = list(np.shape(shown)) if shown is not None else None
     columns = bounded_names(list(members)) if note["object"] == "dict" else _field_names(original)
+    text = _dict_summary(list(members)) if shown is None else summary(original)
     preview = array_preview(np.asarray(shown)) if shown is not None else None
-    return Encoded(final, wire.MEDIA_NPZ, shape, columns, summary(original), preview, "arrays", terms.changes)
+    return Encoded(final, wire.MEDIA_NPZ, shape, columns, text, preview, "arrays", terms.changes)
 
 
 def _member_names(keys: list[str]) -> list[str]:
@@ -277,7 +282,7 @@ def _same(original: Any, back: Any, terms: Terms) -> bool:
     np = numpy()
     if terms.changes:
         return True
-    if isinstance(original, dict):
+    if class_of(original) is dict:
         return list(original) == list(back) and all(same_array(original[key], back[key]) for key in original)
     if isinstance(original, np.ma.MaskedArray):
         return (
@@ -304,12 +309,13 @@ def _field_names(array: Any) -> list[str] | None:
     return bounded_names(list(names)) if names else None
 
 
+def _dict_summary(names: list[str]) -> str:
+    return f"{len(names):,} arrays: {', '.join(bounded_names(names[:12]))}" + (", ..." if len(names) > 12 else "")
+
+
 def summary(value: Any) -> str:
     """Kind, shape and dtype; no values."""
     np = numpy()
-    if class_of(value) is dict:
-        keys = list(map(str, value))
-        return f"{len(keys):,} arrays: {', '.join(bounded_names(keys[:12]))}" + (", ..." if len(keys) > 12 else "")
     if isinstance(value, np.generic):
         return f"numpy scalar, {value.dtype}"
     kind = "Masked array" if isinstance(value, np.ma.MaskedArray) else "Array"

@@ -10,7 +10,7 @@ import base64
 from typing import Any
 
 from rlm_memory import errors
-from rlm_memory.codecs import arrow_columns, notes
+from rlm_memory.codecs import arrow_columns, listed, notes
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import need, pyarrow
 from rlm_memory.codecs.parquet_file import unique_names
@@ -43,22 +43,26 @@ def _arrow_table(
         for at, (field, one) in enumerate(zip(table.schema, stored, strict=True))
     ]
     note["rows"] = table.num_rows
-    note["columns"], note["levels"] = notes.squeeze([one.note for one in stored]), []
+    moved = [listed.move_out(one, table.num_rows) for one in stored]
+    note["columns"], note["levels"] = notes.squeeze([{**one.note, "sides": len(one.sides)} for one in moved]), []
     note["labels"] = table.column_names
     if table.schema.metadata is not None:
         note["metadata"] = [
             [base64.b64encode(part).decode() for part in pair] for pair in table.schema.metadata.items()
         ]
-    arrays, wanted = [one.main for one in stored], list(table.column_names)
+    arrays = [*(one.main for one in moved), *(side for one in moved for _, side in one.sides)]
+    wanted = [
+        *table.column_names,
+        *(f"{name}:{suffix}" for name, one in zip(table.column_names, moved, strict=True) for suffix, _ in one.sides),
+    ]
     if not arrays:
         arrays, wanted, note["placeholder"] = [pa.array(range(table.num_rows), pa.int64())], ["index"], True
     return pa.table(arrays, names=unique_names(wanted)), note, proofs
 
 
-def from_table(note: dict[str, Any], table: Any, picked: list[int] | None = None) -> Any:
+def from_table(note: dict[str, Any], layout: Layout, table: Any, picked: list[int] | None = None) -> Any:
     """The Table, RecordBatch, polars DataFrame or Series of a physical table."""
     pa = pyarrow()
-    layout = Layout.of(note)
     positions = list(range(layout.width)) if picked is None else picked
     from rlm_memory.codecs import physical
 
@@ -70,8 +74,9 @@ def from_table(note: dict[str, Any], table: Any, picked: list[int] | None = None
         else None
     )
     made = pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
-    if not arrays:
-        made = table.select([]).replace_schema_metadata(metadata)
+    if not arrays and metadata is None:
+        # Only a selection of no columns keeps a number of rows.
+        made = pa.table([pa.nulls(table.num_rows)], names=["rows"]).select([])
     if note["object"] == "batch":
         return _one_batch(made)
     return polars_object(note, made, positions) if note["object"].startswith("polars") else made
@@ -121,7 +126,7 @@ def polars_table(obj: Any, terms: Terms) -> tuple[Any, dict[str, Any], list[tupl
 
 def _decoded(note: dict[str, Any], made: Any) -> Any:
     probe = {**note, "object": "table", "names": made.column_names}
-    return from_table(probe, made)
+    return from_table(probe, Layout.of(probe), made)
 
 
 def _to_arrow(series: Any) -> Any:

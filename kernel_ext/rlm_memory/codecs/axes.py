@@ -90,8 +90,9 @@ def decode(note: Note, arrays: list[Any], *, whole: bool = True) -> Any:
         return pd.RangeIndex(start, stop, step, name=names[0])
     if note["axis"] == "multi":
         levels = [flat(array) for array in arrays]
-        for at, start, stop, step in note.get("ranges", []) if whole else []:
-            levels[at] = pd.RangeIndex(start, stop, step)
+        ranges: list[list[int]] = note.get("ranges", []) if whole else []
+        for at, *span in ranges:
+            levels[at] = pd.RangeIndex(*span)
         return pd.MultiIndex.from_arrays(levels, names=names)
     index = flat(arrays[0], names[0])
     if whole and "freq" in note:
@@ -143,6 +144,8 @@ def pack_values(array: Any) -> Note:
 
 def unpack_values(values: Note) -> Any:
     pa = pyarrow()
+    if "array" in values:
+        return values["array"]
     if "text" in values:
         return pa.array(values["text"], pa.large_string())
     if "int" in values:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlm_memory import errors
-from rlm_memory.codecs import arrow_columns, categories, compound, numeric, objects, strings, times
+from rlm_memory.codecs import arrow_columns, categories, compound, geometry, numeric, objects, strings, times
 from rlm_memory.codecs.libraries import class_of, numpy, pandas
 from rlm_memory.codecs.results import Terms
 from rlm_memory.codecs.stored import Note, Stored
@@ -33,6 +33,7 @@ _BY_CLASS: dict[str, Encoder] = {
     "Categorical": categories.encode,
     "IntervalArray": compound.encode_interval,
     "SparseArray": compound.encode_sparse,
+    "GeometryArray": geometry.encode,
 }
 
 _DECODERS: dict[str, Decoder] = {
@@ -48,6 +49,7 @@ _DECODERS: dict[str, Decoder] = {
     "category": categories.decode,
     "interval": compound.decode_interval,
     "sparse": compound.decode_sparse,
+    "geometry": geometry.decode,
 }
 
 
@@ -56,7 +58,7 @@ def encode(array: Any, where: str, terms: Terms) -> Stored:
     if isinstance(array, numpy().ndarray):
         return _encode_numpy(array, where, terms)
     kind = class_of(array)
-    encoder = _BY_CLASS.get(kind.__name__) if kind.__module__.partition(".")[0] == "pandas" else None
+    encoder = _BY_CLASS.get(kind.__name__) if kind.__module__.partition(".")[0] in ("pandas", "geopandas") else None
     if encoder is None:
         terms.give_up(
             where, f"the extension type {kind.__module__}.{kind.__qualname__} is not known", "becomes object cells"

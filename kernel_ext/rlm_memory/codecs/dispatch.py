@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlm_memory import errors
-from rlm_memory.codecs.libraries import loaded
+from rlm_memory.codecs.libraries import class_of, loaded
 from rlm_memory.codecs.readers import READERS as _READERS
 from rlm_memory.codecs.readers import as_octets as _as_octets
 from rlm_memory.codecs.readers import only_whole as _only_whole
@@ -21,11 +21,12 @@ from rlm_memory.codecs.request import Request
 from rlm_memory.codecs.results import Encoded, Terms
 
 
-def encode(obj: Any, folder: Path, *, lossy: bool = False) -> Encoded:
+def encode(obj: Any, folder: Path, *, lossy: bool = False, image: str = "png") -> Encoded:
     """Write the object into `folder` as one file that is proven to read back.
 
     Raises `errors.NotExact` (a column or place cannot be kept exactly; `lossy=True` accepts the listed changes) or
-    `errors.Invalid` (no codec takes the type). On any failure, interrupts included, no file is left.
+    `errors.Invalid` (no codec takes the type). On any failure, interrupts included, no file is left. `image` is the
+    format of a matplotlib figure, "png" or "svg".
     """
     terms = Terms(lossy)
     if isinstance(obj, str) and type(obj) is str:
@@ -36,7 +37,7 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False) -> Encoded:
         from rlm_memory.codecs.plain import encode_bytes
 
         return encode_bytes(obj, folder, terms)
-    found = _of_library(obj, folder, terms)
+    found = _picture(obj, folder, terms, image) or _of_library(obj, folder, terms)
     if found is not None:
         return found
     if obj is None or isinstance(obj, bool | int | float | str | list | tuple | dict):
@@ -47,6 +48,21 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False) -> Encoded:
         f"record: there is no codec for a {type(obj).__module__}.{type(obj).__qualname__}. Pass a table, an "
         "array, a dict or list of plain values, text, bytes, a figure, or a path."
     )
+
+
+def _picture(obj: Any, folder: Path, terms: Terms, image: str) -> Encoded | None:
+    """Figures and images, told by their classes without importing their libraries."""
+    matplotlib, plotly, pil = loaded("matplotlib.figure"), loaded("plotly.basedatatypes"), loaded("PIL.Image")
+    known = [
+        *([matplotlib.FigureBase] if matplotlib is not None else []),
+        *([plotly.BaseFigure] if plotly is not None else []),
+        *([pil.Image] if pil is not None else []),
+    ]
+    if isinstance(obj, tuple(known)) or class_of(obj).__name__ == "RecordedFigure":
+        from rlm_memory.codecs.figures import encode_figure
+
+        return encode_figure(obj, folder, terms, image)
+    return None
 
 
 def _of_library(obj: Any, folder: Path, terms: Terms) -> Encoded | None:
@@ -62,6 +78,11 @@ def _of_library(obj: Any, folder: Path, terms: Terms) -> Encoded | None:
         from rlm_memory.codecs.tables import encode_arrow
 
         return encode_arrow(obj, folder, terms)
+    xr = loaded("xarray")
+    if xr is not None and isinstance(obj, (xr.Dataset, xr.DataArray)):
+        from rlm_memory.codecs.xarrays import encode_xarray
+
+        return encode_xarray(obj, folder, terms)
     if np is not None:
         from rlm_memory.codecs import arrays
 
@@ -120,4 +141,4 @@ def decode(
     reader = _READERS.get(codec or "")
     if reader is None:
         return _read_foreign(path, media_type, request)
-    return reader(path, request, parameters)
+    return reader(path, request, {**parameters, "media": media_type})

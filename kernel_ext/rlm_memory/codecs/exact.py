@@ -167,6 +167,10 @@ def _same_extension(a: Any, b: Any) -> bool:
     if hasattr(a, "asi8"):
         zone = getattr(a, "tz", None)
         return a.dtype == b.dtype and bool(np.array_equal(a.asi8, b.asi8)) and same_zone(zone, getattr(b, "tz", None))
+    if hasattr(a, "geom_type"):
+        from rlm_memory.codecs.geometry import binary
+
+        return a.crs == b.crs and all(map(same_value, binary(a), binary(b)))
     if hasattr(a, "_mask"):
         keep = ~a._mask
         return bool(np.array_equal(a._mask, b._mask)) and same_array(a._data[keep], b._data[keep])
@@ -191,7 +195,7 @@ def same_index(a: Any, b: Any) -> bool:
 
 
 def level_values(index: Any, at: int) -> Any:
-    """Values of a MultiIndex level by position: the public method takes an integer for a name where a level has that name."""
+    """Values of a MultiIndex level by position: the public method takes an integer for a level's name first."""
     return index._get_level_values(at)
 
 

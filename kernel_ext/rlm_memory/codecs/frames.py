@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlm_memory.codecs import axes, columns, notes, tagged
+from rlm_memory.codecs import axes, columns, geometry, listed, notes, tagged
 from rlm_memory.codecs.exact import level_values, plain_array
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import numpy, pandas, pyarrow
@@ -89,7 +89,9 @@ def _note_extras(obj: Any, note: dict[str, Any], terms: Terms) -> None:
         note["attrs"] = tagged.tag(attrs)
     if not obj.flags.allows_duplicate_labels:
         note["unique_labels"] = True
-    if type(obj) not in (pandas().DataFrame, pandas().Series):
+    if geometry.is_geo(obj):
+        note["geo"] = geometry.note_frame(obj)
+    elif type(obj) not in (pandas().DataFrame, pandas().Series):
         kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
         terms.give_up("the frame", f"the class {kind} is not known", f"becomes a pandas {note['object']}")
 
@@ -97,6 +99,8 @@ def _note_extras(obj: Any, note: dict[str, Any], terms: Terms) -> None:
 def _assemble(obj: Any, note: dict[str, Any], stored: list[Stored], levels: list[Stored]) -> tuple[Any, dict[str, Any]]:
     """The physical table, with a column of positions where there would be none, else the rows are lost."""
     pa, pd = pyarrow(), pandas()
+    rows = int(note["rows"])
+    stored, levels = [listed.move_out(one, rows) for one in stored], [listed.move_out(one, rows) for one in levels]
     everything = [*stored, *levels]
     wanted = [str(label) for label in _labels(obj)] if stored else []
     index = obj if isinstance(obj, pd.Index) else obj.index
@@ -130,6 +134,7 @@ def _column_note(one: Stored) -> dict[str, Any]:
 
 def from_table(
     note: dict[str, Any],
+    layout: Layout,
     table: Any,
     *,
     index: Any = None,
@@ -142,7 +147,6 @@ def from_table(
     `picked` are frame column positions (all by default) and `header` their labels; `index` replaces the recorded
     one where rows were selected from a range; `whole=False` marks a selection of rows.
     """
-    layout = Layout.of(note)
     names = note["names"]
 
     def column(at: int) -> Any:
@@ -175,6 +179,8 @@ def _built(
         obj = pd.DataFrame(arrays, index=index, columns=None if arrays else header)
         if arrays:
             obj.columns = header
+    if "geo" in note:
+        obj = geometry.restore(obj, note["geo"])
     if "attrs" in note:
         obj.attrs = tagged.untag(note["attrs"])
     if note.get("unique_labels"):

@@ -13,12 +13,15 @@ from rlm_memory.codecs import notes
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`width` columns come first, then `levels` index levels; `sides[i]` are the positions beside main column i."""
+    """`width` columns come first, then `levels` index levels; `sides[i]` are the positions beside main column i.
+
+    `listed[i]` are those whose first row alone matters (see `listed`)."""
 
     width: int
     levels: int
     notes: list[dict[str, Any]]
     sides: list[range]
+    listed: list[range]
 
     @classmethod
     def of(cls, note: dict[str, Any]) -> Layout:
@@ -26,8 +29,11 @@ class Layout:
         columns = notes.stretch(note["columns"])
         every = [*columns, *note["levels"]]
         sides: list[range] = []
+        listed: list[range] = []
         start = len(every)
         for one in every:
-            sides.append(range(start, start + one.get("sides", 0)))
-            start = sides[-1].stop
-        return cls(len(columns), len(note["levels"]), every, sides)
+            stop = start + one.get("sides", 0)
+            sides.append(range(start, stop - one.get("listed", 0)))
+            listed.append(range(sides[-1].stop, stop))
+            start = stop
+        return cls(len(columns), len(note["levels"]), every, sides, listed)

@@ -71,6 +71,20 @@ def _read_arrays(path: Path, request: Request, _parameters: dict[str, str]) -> A
     return array_slices.load_npz(path, request)
 
 
+def _read_figure(path: Path, request: Request, parameters: dict[str, str]) -> Any:
+    from rlm_memory.codecs.figures import read_figure
+
+    _no_form(request, "a picture")
+    only_whole(request, "a recorded figure")
+    return read_figure(path, parameters["media"])
+
+
+def _read_xarray(path: Path, request: Request, _parameters: dict[str, str]) -> Any:
+    from rlm_memory.codecs.xarrays import read_xarray
+
+    return read_xarray(path, request)
+
+
 def _no_form(request: Request, kind: str) -> None:
     if request.as_ is not None:
         raise errors.Invalid(f"as_={request.as_!r}: the recorded object is {kind}, which has no such form.")
@@ -83,6 +97,8 @@ READERS: dict[str, Reader] = {
     "frame": _read_frame,
     "array": _read_array,
     "arrays": _read_arrays,
+    "figure": _read_figure,
+    "xarray": _read_xarray,
 }
 
 

@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlm_memory import errors
-from rlm_memory.codecs import arrow_tables, axes, columns, filters, frames, notes, parquet_file, scan, tagged
+from rlm_memory.codecs import (
+    arrow_tables,
+    axes,
+    columns,
+    filters,
+    frames,
+    listed,
+    notes,
+    object_arrays,
+    parquet_file,
+    scan,
+    tagged,
+)
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import class_of, need, numpy, pandas, pyarrow
 from rlm_memory.codecs.request import Request
@@ -32,8 +44,11 @@ def load(path: Path, request: Request) -> Any:
     """The object, or the part of it that is asked for. Raises `errors.Invalid`, `errors.Integrity`."""
     file = parquet_file.open_file(path)
     note = notes.loads(file.metadata.metadata)
+    if note["object"] == "cells":
+        return object_arrays.load(file, note, request)
     layout = Layout.of(note)
     picked = _pick(note, layout, request.columns)
+    listed.bring_back(file, note, layout, [*picked.positions, *range(layout.width, layout.width + layout.levels)])
     total = int(note["rows"])
     span = span_of(request.rows, total)
     if request.filters is None and request.sample is None and span == range(total):
@@ -77,18 +92,24 @@ def _pick_labels(header: Any, wanted: Any) -> Picked:
     return Picked([int(at) for at in part.to_numpy()[0]] if part.shape[1] else [], part.columns)
 
 
+def cut_of(rows: Any) -> slice:
+    """`rows` as a slice. Raises `errors.Invalid`."""
+    if isinstance(rows, tuple) and len(cast("tuple[Any, ...]", rows)) == 2:
+        return slice(*cast("tuple[Any, Any]", rows))
+    if isinstance(rows, range):
+        return slice(rows.start, rows.stop, rows.step)
+    if not isinstance(rows, slice):
+        raise errors.Invalid("rows: pass a slice or (start, stop), in row positions of the recorded object.")
+    return cast("slice[Any, Any, Any]", rows)
+
+
 def span_of(rows: Any, total: int) -> range:
     """`rows` as a range of positions: a slice, a (start, stop) pair or a range."""
     if rows is None:
         return range(total)
-    if isinstance(rows, tuple) and len(cast("tuple[Any, ...]", rows)) == 2:
-        rows = slice(*cast("tuple[Any, Any]", rows))
-    if isinstance(rows, range):
-        rows = slice(rows.start, rows.stop, rows.step)
-    if not isinstance(rows, slice):
-        raise errors.Invalid("rows: pass a slice or (start, stop), in row positions of the recorded object.")
+    cut = cut_of(rows)
     try:
-        span = range(total)[cast("slice[Any, Any, Any]", rows)]
+        span = range(total)[cut]
     except (TypeError, ValueError) as fault:
         raise errors.Invalid("rows: start, stop and step are whole numbers, and step is not zero.") from fault
     return span if len(span) else range(0)
@@ -159,15 +180,16 @@ def _take(file: Any, names: list[str], positions: Any) -> tuple[Any, Any]:
 
 def _tests(file: Any, note: dict[str, Any], layout: Layout, wanted: Any) -> list[list[scan.Test]]:
     empty = file.schema_arrow.empty_table()
-    return [[_test(note, layout, condition, empty) for condition in some] for some in filters.parse(wanted)]
+    return [[_test(file, note, layout, condition, empty) for condition in some] for some in filters.parse(wanted)]
 
 
-def _test(note: dict[str, Any], layout: Layout, condition: filters.Condition, empty: Any) -> scan.Test:
+def _test(file: Any, note: dict[str, Any], layout: Layout, condition: filters.Condition, empty: Any) -> scan.Test:
     at = _position(note, layout, condition.label)
     if at is None:
         raise errors.Invalid(
             f"filters: {condition.label!r} is the recorded row range, not a column; use rows=(start, stop)."
         )
+    listed.bring_back(file, note, layout, [at])
     column_note = layout.notes[at]
     name = note["names"][at]
     reads = (name, *(note["names"][side] for side in layout.sides[at]))
@@ -226,10 +248,12 @@ def _result(note: dict[str, Any], layout: Layout, table: Any, picked: Picked, po
     if note["object"] in PANDAS:
         index = None if positions is None else _kept_labels(note, positions, request)
         whole = positions is None or _is_run(positions, request)
-        return frames.from_table(note, table, index=index, picked=picked.positions, header=picked.header, whole=whole)
+        return frames.from_table(
+            note, layout, table, index=index, picked=picked.positions, header=picked.header, whole=whole
+        )
     if request.as_ == "arrow":
-        return arrow_tables.from_table({**note, "object": "table"}, table, picked.positions)
-    made = arrow_tables.from_table(note, table, picked.positions)
+        return arrow_tables.from_table({**note, "object": "table"}, layout, table, picked.positions)
+    made = arrow_tables.from_table(note, layout, table, picked.positions)
     if request.as_ == "pandas":
         return made.to_pandas()
     if request.as_ == "polars" and not note["object"].startswith("polars"):
@@ -255,7 +279,7 @@ def _kept_labels(note: dict[str, Any], positions: Any, request: Request) -> Any:
     start, _, step = note["index"]["range"]
     name = tagged.untag(note["index"]["names"][0])
     if request.filters is None and request.sample is None:
-        return pd.RangeIndex(*note["index"]["range"], name=name)[slice_of(span_of(request.rows, int(note["rows"])))]
+        return pd.RangeIndex(*note["index"]["range"], name=name)[cut_of(request.rows)]
     return pd.Index(start + step * positions, dtype="int64", name=name)
 
 

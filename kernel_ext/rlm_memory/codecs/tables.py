@@ -10,12 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from rlm_memory import errors, wire
-from rlm_memory.codecs import arrow_columns, arrow_tables, axes, columns, frames, notes, parquet_file
+from rlm_memory.codecs import (
+    arrow_columns,
+    arrow_tables,
+    axes,
+    columns,
+    frames,
+    geometry,
+    listed,
+    notes,
+    object_arrays,
+    parquet_file,
+)
 from rlm_memory.codecs.exact import same_chunked, same_column, same_index
 from rlm_memory.codecs.files import publishing
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import class_of, pandas, pyarrow
-from rlm_memory.codecs.preview import cell, frame_preview, table_preview
+from rlm_memory.codecs.preview import array_preview, cell, frame_preview, table_preview
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 from rlm_memory.codecs.stored import Stored
 
@@ -30,7 +41,14 @@ def encode_pandas(obj: Any, folder: Path, terms: Terms) -> Encoded:
     terms.settle()
     if not terms.changes:
         _prove_axes(obj, note)
-    path = _publish(folder, table, note, proofs, terms)
+    more = (
+        geometry.parquet_key(
+            obj, table.column_names, [one for _, _, one in proofs][: obj.shape[-1] if obj.ndim == 2 else 1]
+        )
+        if "geo" in note
+        else {}
+    )
+    path = _publish(folder, table, note, proofs, terms, more)
     shown = obj if isinstance(obj, pd.DataFrame) else obj[:10].to_frame()
     names = _column_names(obj)
     facts = ([int(n) for n in obj.shape], bounded_names(names), summary(obj, names), frame_preview(shown))
@@ -56,7 +74,23 @@ def encode_arrow(obj: Any, folder: Path, terms: Terms) -> Encoded:
     return Encoded(path, wire.MEDIA_FRAME, *facts, "frame", terms.changes)
 
 
-def _publish(folder: Path, table: Any, note: dict[str, Any], proofs: list[Proof], terms: Terms) -> Path:
+def encode_cells(array: Any, folder: Path, terms: Terms) -> Encoded:
+    """A numpy array of Python objects."""
+    table, note, proofs = object_arrays.to_table(array, terms)
+    terms.settle()
+    path = _publish(folder, table, note, proofs, terms)
+    text = f"Array of objects, {' x '.join(f'{n:,}' for n in array.shape) or 'no axes'}"
+    return Encoded(path, wire.MEDIA_FRAME, list(array.shape), None, text, array_preview(array), "frame", terms.changes)
+
+
+def _publish(
+    folder: Path,
+    table: Any,
+    note: dict[str, Any],
+    proofs: list[Proof],
+    terms: Terms,
+    more: dict[bytes, bytes] | None = None,
+) -> Path:
     """Prove what can be proven in memory, write, prove the rest from the file. A lossy file is its own original."""
     exact = not terms.changes
     for where, original, stored in proofs if exact else []:
@@ -64,7 +98,7 @@ def _publish(folder: Path, table: Any, note: dict[str, Any], proofs: list[Proof]
             _prove(where, original, stored.note, stored.main, [side for _, side in stored.sides])
     with publishing(folder, ".parquet") as (part, final):
         note["names"] = table.column_names
-        parquet_file.write(part, table, {notes.KEY: notes.dumps(note)})
+        parquet_file.write(part, table, {notes.KEY: notes.dumps(note), **(more or {})})
         file = parquet_file.open_file(part)
         if file.metadata.num_rows != table.num_rows:
             raise errors.StoreUnavailable("The file holds fewer rows than were written; nothing was recorded.")
@@ -77,6 +111,7 @@ def _prove_file(file: Any, proofs: list[Proof]) -> None:
     layout = Layout.of(back)
     for at, (where, original, stored) in enumerate(proofs):
         if stored.proof == "file":
+            listed.bring_back(file, back, layout, [at])
             names = [back["names"][at], *(back["names"][side] for side in layout.sides[at])]
             read = parquet_file.read(file, names)
             _prove(where, original, layout.notes[at], read.column(0), read.columns[1:])

@@ -283,4 +283,4 @@ def _untag_timestamp(form: Any) -> Any:
 def _untag_period(form: Any) -> Any:
     pd = pandas()
     dtype = pd.PeriodDtype(form["dtype"].removeprefix("period[").removesuffix("]"))
-    return pd.Period._from_ordinal(form["ordinal"], dtype.freq)  # the public constructor needs a date, not an ordinal
+    return pd.arrays.PeriodArray(numpy().array([form["ordinal"]], dtype="int64"), dtype=dtype)[0]
