@@ -18,7 +18,6 @@ from rlm_memory_host.settings import load
 from world import exchange, keep
 
 SETTINGS = """
-state_root = "{root}"
 [project]
 id = "project"
 [honcho]
@@ -46,9 +45,9 @@ async def main(root: Path, url: str, first: int, count: int) -> None:
     assert this is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     config = root.parent / f"{root.name}.toml"
-    config.write_text(SETTINGS.format(root=root, url=url))
+    config.write_text(SETTINGS.format(url=url))
     config.chmod(0o600)
-    async with Egress(load(config).settings, keep) as egress:
+    async with Egress(load(config, root).settings, keep) as egress:
         for number in range(first, count):
             print(f"handed {number}", flush=True)
             await asyncio.to_thread(egress.admission.admit, request(number))

@@ -134,7 +134,7 @@ def test_the_fake_service_is_served_from_the_command_line(tmp_path: Path) -> Non
 # -- settings --------------------------------------------------------------------------------------------------------
 def _settings(tmp_path: Path, honcho: str, more: str = "") -> Path:
     path = tmp_path / "rlm-memory.toml"
-    path.write_text(f'state_root = "{tmp_path / "state"}"\n{more}\n[honcho]\n{honcho}\n')
+    path.write_text(f"{more}\n[honcho]\n{honcho}\n")
     path.chmod(0o600)
     return path
 
@@ -173,12 +173,13 @@ def test_what_is_sent_needs_a_project_that_the_service_takes(tmp_path: Path) -> 
 
 async def test_a_missing_key_fails_the_start_and_a_missing_service_does_not(tmp_path: Path) -> None:
     """Closed for mistakes here, open for failures there; nothing is left running either way."""
-    (tmp_path / "state").mkdir(mode=0o700)
-    loaded = load(_settings(tmp_path, GOOD + 'key = "env:NO_SUCH_VARIABLE_HERE"'))
+    root = tmp_path / "state"
+    loaded = load(_settings(tmp_path, GOOD + 'key = "env:NO_SUCH_VARIABLE_HERE"'), root)
+    root.mkdir(mode=0o700)
     with pytest.raises(CredentialError):
         async with Egress(loaded.settings, keep):
             pass
-    async with Egress(load(_settings(tmp_path, GOOD)).settings, keep) as egress:
+    async with Egress(load(_settings(tmp_path, GOOD), root).settings, keep) as egress:
         egress.admission.admit(exchange("s", 1))
         assert egress.status()["pending"] == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -40,12 +41,13 @@ def _live(root: Path, served: Served, first: int, count: int, *, after: float, h
         said.append(line.strip())
         if line.startswith("admitted"):
             break
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(after)
-    except subprocess.TimeoutExpired:
-        process.send_signal(how)
-    rest, _ = process.communicate(timeout=10)
-    return [*said, *rest.splitlines()]
+    process.send_signal(how)
+    process.wait(10)
+    # Not `communicate`: with a time limit it reads past what the loop above left in its buffer.
+    with process.stdout:
+        return [*said, *process.stdout.read().splitlines()]
 
 
 def _last_life(root: Path, served: Served) -> None:
