@@ -438,6 +438,26 @@ def test_a_restart_looks_up_before_it_sends(tmp_path: Path) -> None:
     simulate(main)
 
 
+def test_a_restart_lets_a_call_of_the_process_before_settle(tmp_path: Path) -> None:
+    """Killed right after sending; the service carries it out twelve seconds later, long after the restart."""
+
+    async def main() -> None:
+        fake = FakeHoncho(workspaces=["space"], now=now)
+        request = exchange("s", 1)
+        async with World(tmp_path, fake=fake) as world:
+            fake.plan.add(Fault(route=MESSAGES, commit_after=12))
+            world.outbox.admit(request, first_time=True)
+            world.start()
+            await world.until(lambda: bool(world.sent()))
+        async with World(tmp_path, fake=fake) as world:
+            world.start()
+            await world.until_empty()
+            await fake.settle()
+            check_exactly_once_in_order(fake, [request])
+
+    simulate(main)
+
+
 def test_the_same_delivery_admitted_again_after_it_arrived_makes_no_second_row(tmp_path: Path) -> None:
     """A caller that cannot know whether it had admitted before simply admits again."""
 
