@@ -32,7 +32,7 @@ from rlm_memory import wire
 
 from rlm_memory_host import logs
 from rlm_memory_host.attach import connection
-from rlm_memory_host.attach.door import AttachLine, Door, Line, StatusLine
+from rlm_memory_host.attach.door import AttachLine, Door, Line, PrepareLine, StatusLine
 from rlm_memory_host.attach.kernels import AttachRequest, Kernels
 from rlm_memory_host.attach.requests import Services
 from rlm_memory_host.attach.roster import Roster
@@ -43,6 +43,7 @@ from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER
 from rlm_memory_host.process import claim_state_root, host_lock, private_folder
 from rlm_memory_host.settings import Settings
+from rlm_memory_host.storage.paths import ProjectLayout
 from rlm_memory_host.tools.artifacts import ArtifactPort, artifact_tools
 from rlm_memory_host.tools.calllog import CallLog, LineSink
 from rlm_memory_host.tools.dispatcher import Dispatcher
@@ -169,7 +170,7 @@ class Host:
                 self.settings.project.id,
             )
             taken = await kernels.take_up()
-            door = Door(root, self._answer)
+            door = Door(root, self._answer, self._line_ended)
             try:
                 listening = group.create_task(door.run())
                 LOGGER.info("listening taken_up=%d", taken)
@@ -223,17 +224,38 @@ class Host:
             raise ProtocolError("the host is shutting down", wire.REQUEST_SCOPE_CLOSED)
         if isinstance(line, AttachLine):
             return await self._attach(line, self._kernels)
+        if isinstance(line, PrepareLine):
+            return await self._prepare(line, self._kernels)
         if isinstance(line, StatusLine):
             return await self._status(self._kernels)
         self.stop("stop command")
         return wire.ok(pid=os.getpid())
 
+    def _line_ended(self, line: Line) -> None:
+        if isinstance(line, PrepareLine) and self._kernels is not None and not self._stop.is_set():
+            self._kernels.released(connection.canonical(line.connection_file), line)
+
+    async def _prepare(self, line: PrepareLine, kernels: Kernels) -> dict[str, Any]:
+        _same_protocol(line.protocol)
+        promise, folder, project = await kernels.prepare(
+            connection.canonical(line.connection_file), Path(line.cwd), line
+        )
+        objects = None
+        if line.objects and self._store is not None:
+            objects = ProjectLayout.of(self.settings.artifact_root, project.id).objects
+            for part in (objects.parent.parent, objects.parent, objects):
+                private_folder(part)
+        return wire.ok(
+            session=promise.session,
+            session_dir=str(folder),
+            generation=promise.generation,
+            objects=None if objects is None else str(objects),
+            version=version(),
+            pid=os.getpid(),
+        )
+
     async def _attach(self, line: AttachLine, kernels: Kernels) -> dict[str, Any]:
-        if line.protocol != wire.PROTOCOL:
-            raise ProtocolError(
-                f"this host speaks protocol {wire.PROTOCOL}; install rlm-memory and rlm-memory-host of one release",
-                wire.UNSUPPORTED_VERSION,
-            )
+        _same_protocol(line.protocol)
         attachment = await kernels.attach(
             AttachRequest(connection.canonical(line.connection_file), line.pid, Path(line.cwd), line.extension)
         )
@@ -268,6 +290,14 @@ class Host:
         scope = Scope(project_id=self.settings.project.id or "host-status", session_id="", session_dir=None)
         _, features = survey(Call(scope), None if store is None else lambda call: store.status(call.scope))
         return overall(features), {name: item.to_value() for name, item in features.items()}
+
+
+def _same_protocol(protocol: int) -> None:
+    if protocol != wire.PROTOCOL:
+        raise ProtocolError(
+            f"this host speaks protocol {wire.PROTOCOL}; install rlm-memory and rlm-memory-host of one release",
+            wire.UNSUPPORTED_VERSION,
+        )
 
 
 class _signals:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlm_memory_host.contracts.delivery import Admission, Redactor, is_remote_id
-from rlm_memory_host.contracts.remote import HonchoSettings, OutboxSettings
+from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
 from rlm_memory_host.delivery.circuit import CircuitPolicy
 from rlm_memory_host.delivery.decisions import RetryPolicy
 from rlm_memory_host.delivery.operator import Action, act

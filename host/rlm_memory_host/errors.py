@@ -88,6 +88,46 @@ class FormatVersion(StoreError):
     default_code = wire.UNSUPPORTED_VERSION
 
 
+class LayerUnavailable(StoreError):
+    """A layer of the text memory cannot be opened; no other layer takes its place."""
+
+    default_code = "LAYER_UNAVAILABLE"
+
+
+class VersionConflict(StoreError):
+    """What was read has changed meanwhile: read again, decide again. `current` is the version on file, if any."""
+
+    default_code = "VERSION_CONFLICT"
+
+    def __init__(self, message: str, code: str | None = None, *, current: int | None = None) -> None:
+        super().__init__(message, code)
+        self.current = current
+
+
+class LimitExceeded(StoreError):
+    """A text or a layer is over a limit; the message says which and the number. Trying again does not help."""
+
+    default_code = "LIMIT_EXCEEDED"
+
+
+class SuspectTruncation(StoreError):
+    """A file lost memories outside this host; it is not rewritten before an operator says so."""
+
+    default_code = "SUSPECT_TRUNCATION"
+
+
+class GuardRejected(StoreError):
+    """A text holds a secret or an instruction. `findings` say field, line and pattern; never the text."""
+
+    default_code = wire.GUARD_SECRET
+
+    def __init__(
+        self, message: str, code: str | None = None, *, findings: tuple[tuple[str, int, str], ...] = ()
+    ) -> None:
+        super().__init__(message, code)
+        self.findings = findings
+
+
 class Disposed(StoreError):
     """The service is shutting down."""
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from rlm_memory import wire
 
-from rlm_memory_host.contracts.remote import HonchoSettings, OutboxSettings
+from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
 from rlm_memory_host.errors import SettingsError
 
 FILE_NAME: Final = "rlm-memory.toml"
@@ -34,6 +34,8 @@ PROJECT_KEYS: Final = frozenset({"display.project_name"})
 """All that a file in a project folder may set: things that are shown, nothing that is obeyed."""
 
 TOOL_NAMES: Final = ("memory_search", "memory_artifact_record", "memory_artifact_resolve", "memory_status")
+
+Variable = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^=\x00]+$")]
 
 
 class _Section(BaseModel):
@@ -96,6 +98,19 @@ class HostSettings(_Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class KernelSettings(_Section):
+    """What a kernel of the kernelspec `rlm-memory` gets from its start; names are environment variables.
+
+    `cleaned` passes everything but the variables in `credentials` and those that hold the same value; `allowlist`
+    passes a short list of harmless ones and those in `allow`.
+    """
+
+    environment: Literal["cleaned", "allowlist"] = "cleaned"
+    allow: list[Variable] = []
+    credentials: list[Variable] = ["HONCHO_API_KEY"]
+    sandbox: Literal["none", "bubblewrap"] = "none"
+
+
 class DisplaySettings(_Section):
     """What people are shown and nothing obeys."""
 
@@ -110,6 +125,7 @@ class Settings(_Section):
     artifacts: ArtifactSettings = ArtifactSettings()
     tools: ToolSettings = ToolSettings()
     host: HostSettings = HostSettings()
+    kernel: KernelSettings = KernelSettings()
     display: DisplaySettings = DisplaySettings()
     honcho: HonchoSettings | None = None
     outbox: OutboxSettings = OutboxSettings()

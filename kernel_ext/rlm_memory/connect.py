@@ -249,9 +249,10 @@ def state_root(environ: Mapping[str, str] = os.environ) -> Path:
         ) from error
     if told is None:
         return wire.default_state_root().absolute()
-    if not isinstance(told, str) or not told:
-        raise errors.HostUnavailable("`state_root` in rlm-memory.toml must be the name of a folder")
-    return (path.parent / Path(told).expanduser()).absolute()
+    if not isinstance(told, str) or not Path(told).is_absolute():
+        # As the host says it: a folder that depends on who reads the file would be two folders.
+        raise errors.HostUnavailable("`state_root` in rlm-memory.toml must be an absolute path")
+    return Path(told)
 
 
 def operator_config(environ: Mapping[str, str] = os.environ) -> Path:

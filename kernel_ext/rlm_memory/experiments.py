@@ -1,6 +1,7 @@
 """`memory.experiments`: the public methods, blocking, and their async twins.
 
-Owns: the two objects, their completions and pickling. Does not own: what the methods do (`operations.py`, `reuse.py`).
+Owns: the two objects, their completions and pickling. Does not own: what the methods do (`operations.py`,
+`recording.py`, `reuse.py`, `computations.py`, `cached.py`, `lineage.py`).
 
 Source: design page "Exact results"; "Kernel <-> host", Snapshots.
 """
@@ -9,13 +10,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rlm_memory import operations, reuse
+from rlm_memory import operations, recording, reuse
+from rlm_memory.cached import cached
+from rlm_memory.computations import computation
 from rlm_memory.kept import kept, state
+from rlm_memory.lineage import lineage
 from rlm_memory.references import known_ids
-from rlm_memory.results import Resolved, Reuse
+from rlm_memory.results import Resolved, Reuse, Saved
 from rlm_memory.twins import awaited, blocking
 
-_NAMES: Final = ("get", "last_reuse", "load", "preview", "record", "resolve", "search")
+_WAIT: Final = ("compare", "get", "lineage", "load", "open", "preview", "record", "resolve", "search")
+_SHOWN: Final = ("record", "search", "resolve", "load", "preview", "get", "computation", "cached", "lineage", "compare")
+_NAMES: Final = (*_WAIT, "cached", "computation", "last_reuse", "saved")
 
 
 @kept
@@ -25,17 +31,30 @@ class Experiments:
     Holds nothing: it may be copied, pickled and used from any thread.
     """
 
-    record = blocking(operations.record)
+    record = blocking(recording.record)
     search = blocking(operations.search)
     resolve = blocking(operations.resolve)
     load = blocking(operations.load)
     preview = blocking(operations.preview)
     get = blocking(reuse.get)
+    open = blocking(operations.open_)
+    compare = blocking(operations.compare)
+    lineage = blocking(lineage)
+    computation = staticmethod(computation)
+    cached = staticmethod(cached)
 
     @property
     def last_reuse(self) -> Reuse | None:
-        """Why the last `get` of this kernel reused a result, or why not."""
+        """Why the last `get`, `computation`, `cached` call or `%%experiment` reused a result, or why not.
+
+        That of this thread or task; where it made none, the last of this kernel.
+        """
         return reuse.last_reuse()
+
+    @property
+    def saved(self) -> Saved:
+        """How many results this kernel reused, and the seconds of computing that this saved."""
+        return reuse.saved()
 
     def __getitem__(self, ref: str) -> Resolved:
         """`memory.experiments["exp_…"]`, with Tab: the same as `resolve`."""
@@ -48,7 +67,7 @@ class Experiments:
         return sorted(_NAMES)
 
     def __repr__(self) -> str:
-        return "memory.experiments: record, search, resolve, load, preview, get"
+        return f"memory.experiments: {', '.join(_SHOWN)}"
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _experiments, ()
@@ -58,15 +77,19 @@ class Experiments:
 class AsyncExperiments:
     """The async twins of `memory.experiments`: the same methods and arguments, to be awaited."""
 
-    record = awaited(operations.record)
+    record = awaited(recording.record)
     search = awaited(operations.search)
     resolve = awaited(operations.resolve)
     load = awaited(operations.load)
     preview = awaited(operations.preview)
     get = awaited(reuse.get)
+    open = awaited(operations.open_)
+    compare = awaited(operations.compare)
+    lineage = awaited(lineage)
+    computation = staticmethod(computation)
 
     def __dir__(self) -> list[str]:
-        return sorted(name for name in _NAMES if name != "last_reuse")
+        return sorted((*_WAIT, "computation"))
 
     def __repr__(self) -> str:
         return "memory.aio.experiments: the async twins of memory.experiments"

@@ -1,7 +1,8 @@
 """`%load_ext rlm_memory`: names into the namespace, handlers around the kernel's, and both back at `%unload_ext`.
 
-Owns: the names, the one IPython callback, the order of loading. Loading twice changes nothing; loading never fails
-for want of a host (the first call says so), and says hello so that an attached host has answered by then.
+Owns: the names, the one IPython callback, when the magics (`magics.py`) come and go, the order of loading. Loading
+twice changes nothing; loading never fails for want of a host (the first call says so), and says hello so that an
+attached host has answered by then.
 
 `%reset -f` takes the names away while IPython still counts the extension as loaded. So a cell that mentions
 `rlm_memory` (`import rlm_memory`, `%load_ext rlm_memory`, `%reload_ext rlm_memory`) gets them back before it runs.
@@ -15,7 +16,7 @@ import re
 import warnings
 from typing import Any, Final
 
-from rlm_memory import errors, kernel
+from rlm_memory import errors, kernel, magics
 from rlm_memory.dshtools import DshTools, dsh_tools
 from rlm_memory.facade import Memory, memory
 from rlm_memory.kept import state
@@ -29,6 +30,7 @@ def load(shell: Any) -> None:
         shell.events.register("pre_run_cell", _before_cell())
         state()["loaded_in"] = shell
     put_names(shell)
+    magics.add(shell)
     if kernel.running_kernel() is None or "connection" in state():
         return
     try:
@@ -46,6 +48,7 @@ def unload(shell: Any) -> None:
         if shell.user_ns.get(name) is value:
             del shell.user_ns[name]
             shell.user_ns_hidden.pop(name, None)
+    magics.remove(shell)
     kernel.close()
 
 

@@ -7,11 +7,13 @@ The rules, which are part of the contract because a changed rule loses every ear
 
 * text (code, SQL): line ends become one newline, common indentation and white space at line ends go, blank lines at
   both ends go. Nothing inside a line is touched, since it may be a string literal; letter case counts.
-* a function counts as its source text.
+* a function counts as its source text, without the decorator `memory.experiments.cached(...)`.
 * parameters: numbers, text, booleans, None, lists, tuples, sets, mappings, dates, times, decimals, bytes, paths. Types
-  stay apart: 1, 1.0, True and "1" are four different parameters. NaN equals NaN.
+  stay apart: 1, 1.0, True and "1" are four different parameters. NaN equals NaN. A float counts as its shortest text
+  (1e3 and 1000.0 are one value), the order of keys and of sets does not count, a tuple counts as a list. Anything else
+  has no canonical form and is refused with its place, for example `params['model']`.
 * inputs: a recorded result counts as its artifact id, a path (os.PathLike) as the SHA-256 of the file's bytes, anything
-  else as a parameter.
+  else as a parameter. They are a list, or a mapping whose names are text.
 * title, summary, tags, source and source version are no part of it.
 
 Source: design page "Exact results", DeepSeek Honcho specification, section 27.2.
@@ -19,6 +21,7 @@ Source: design page "Exact results", DeepSeek Honcho specification, section 27.2
 
 from __future__ import annotations
 
+import ast
 import datetime
 import decimal
 import hashlib
@@ -28,20 +31,35 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
 from rlm_memory import errors
 
 SCHEME: Final = 1
+DEEPEST: Final = 64
+"""Levels of nesting in one parameter; a value that contains itself is deeper than any."""
+MAX_COMPONENTS: Final = 64
+NAME_CHARACTERS: Final = 80
+COMPONENT_DIGITS: Final = 16
+"""Hexadecimal digits of a component's digest: enough to see that it changed, and not a fingerprint."""
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOCK: Final = 1 << 20
 
 
-def fingerprint(query: str | Callable[..., Any] | None = None, params: Any = None, inputs: Any = None) -> str:
-    """64 lowercase hexadecimal digits for what is given; with nothing given, the constant `NOTHING_GIVEN`.
+@dataclass(frozen=True)
+class Described:
+    """A fingerprint and, by the name of each component, a digest that tells whether this component changed."""
 
-    Raises Invalid for a value that has no stable form (name it by hand with `fingerprint=`), FileNotFoundError.
+    digest: str
+    components: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def describe(query: str | Callable[..., Any] | None = None, params: Any = None, inputs: Any = None) -> Described:
+    """The fingerprint with its components: `code`, `params['name']`, `inputs['name']` or `inputs[0]`.
+
+    Raises Invalid for a value that has no canonical form (name it by hand with `fingerprint=`), FileNotFoundError.
     """
     parts: dict[str, Any] = {"scheme": SCHEME}
     if query is not None:
@@ -50,7 +68,42 @@ def fingerprint(query: str | Callable[..., Any] | None = None, params: Any = Non
         parts["params"] = _plain(params, "params")
     if inputs is not None:
         parts["inputs"] = _inputs(inputs)
-    return hashlib.sha256(canonical_json(parts).encode("utf-8")).hexdigest()
+    named: dict[str, Any] = {"code": parts["query"]} if "query" in parts else {}
+    named |= _members("params", params, parts) | _members("inputs", inputs, parts)
+    if len(named) > MAX_COMPONENTS:
+        named = {"code" if name == "query" else name: part for name, part in parts.items() if name != "scheme"}
+    return Described(_sha256(parts), {name: _sha256(part)[:COMPONENT_DIGITS] for name, part in named.items()})
+
+
+def fingerprint(query: str | Callable[..., Any] | None = None, params: Any = None, inputs: Any = None) -> str:
+    """64 lowercase hexadecimal digits for what is given; with nothing given, the constant `NOTHING_GIVEN`.
+
+    Raises Invalid for a value that has no canonical form (name it by hand with `fingerprint=`), FileNotFoundError.
+    """
+    return describe(query, params, inputs).digest
+
+
+def _sha256(value: Any) -> str:
+    try:
+        return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()
+    except UnicodeEncodeError as error:
+        raise errors.Invalid("the computation holds text with a lone surrogate, which has no canonical form") from error
+
+
+def _members(kind: str, given: Any, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters or inputs one by one, where they have names or places; else all of them as one."""
+    if kind not in parts:
+        return {}
+    form = parts[kind]
+    if isinstance(given, Mapping) and given:
+        names = cast("Mapping[Any, Any]", given)
+        # A mapping of inputs keeps its names in its form, one of parameters has them in canonical form.
+        inner = form if kind == "inputs" else form["map"]
+        keys = {name: name if kind == "inputs" else canonical_json(_plain(name, kind)) for name in names}
+        return {f"{kind}[{name!r}]"[:NAME_CHARACTERS]: inner[key] for name, key in keys.items()}
+    if kind == "inputs" and isinstance(form, list):
+        return {f"inputs[{at}]": item for at, item in enumerate(cast("list[Any]", form))}
+    return {kind: form}
 
 
 def canonical_json(value: Any) -> str:
@@ -76,31 +129,57 @@ def normal_text(text: str) -> str:
 
 def _query(query: object) -> str:
     if isinstance(query, str):
-        return normal_text(query)
+        text = normal_text(query)
+        if not text.strip():
+            raise errors.Invalid("query is empty text, which says nothing of the computation; leave it out or give it")
+        return text
     if callable(query):
-        try:
-            return normal_text(inspect.getsource(query))
-        except (OSError, TypeError) as error:
-            raise errors.Invalid("query is a function whose source cannot be read; give its text") from error
+        return normal_text(function_text(query))
     raise errors.Invalid(f"query must be text or a function, not {type(query).__name__}")
+
+
+def function_text(function: Callable[..., Any]) -> str:
+    """A function's source without our own decorator, whose arguments say nothing of the computation."""
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError) as error:
+        raise errors.Invalid("query is a function whose source cannot be read; give its text") from error
+    try:
+        node = ast.parse(text).body[0]
+    except (SyntaxError, IndexError):
+        return text  # part of an expression, such as a lambda within a call
+    lines = text.split("\n")
+    for decorator in getattr(node, "decorator_list", []):
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("experiments.cached"):
+            for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
+                lines[at] = ""
+    return "\n".join(lines)
 
 
 def _inputs(inputs: object) -> Any:
     if isinstance(inputs, Mapping):
         named = cast("Mapping[Any, Any]", inputs)
-        return {str(name): _input(value) for name, value in named.items()}
+        for name in named:
+            if not isinstance(name, str):
+                raise errors.Invalid(f"inputs has the name {name!r}, a {type(name).__name__}; names must be text")
+        return {name: _input(value, f"inputs[{name!r}]") for name, value in named.items()}
     if isinstance(inputs, (list, tuple)):
-        return [_input(value) for value in cast("Sequence[Any]", inputs)]
-    return [_input(inputs)]
+        return [_input(value, f"inputs[{at}]") for at, value in enumerate(cast("Sequence[Any]", inputs))]
+    return [_input(inputs, "inputs")]
 
 
-def _input(value: object) -> Any:
-    artifact = getattr(value, "artifact_id", None)
-    if isinstance(artifact, str):
+def _input(value: object, where: str) -> Any:
+    if (artifact := artifact_of(value)) is not None:
         return {"artifact": artifact}
     if isinstance(value, os.PathLike):
         return {"file": file_digest(Path(os.fspath(cast("os.PathLike[str]", value))))}
-    return _plain(value, "inputs")
+    return _plain(value, where)
+
+
+def artifact_of(value: object) -> str | None:
+    """The artifact id of a recorded result; None for anything else."""
+    artifact = getattr(value, "artifact_id", None)
+    return artifact if isinstance(artifact, str) else None
 
 
 def file_digest(path: Path) -> str:
@@ -112,8 +191,10 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _plain(value: Any, where: str) -> Any:
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
     """A JSON value that tells types apart; what JSON lacks is tagged."""
+    if depth > DEEPEST:
+        raise errors.Invalid(f"{where.split('[')[0]} is nested deeper than {DEEPEST} levels, or contains itself")
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -131,21 +212,36 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, os.PathLike):
         return {"path": os.fspath(cast("os.PathLike[str]", value))}
     if isinstance(value, Mapping):
-        return _mapping(cast("Mapping[Any, Any]", value), where)
+        return _mapping(cast("Mapping[Any, Any]", value), where, depth)
     if isinstance(value, (list, tuple)):
-        return [_plain(item, where) for item in cast("Sequence[Any]", value)]
+        items = cast("Sequence[Any]", value)
+        return [_plain(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(items)]
     if isinstance(value, (set, frozenset)):
-        return {"set": sorted(canonical_json(_plain(item, where)) for item in cast("Set[Any]", value))}
+        members = cast("Set[Any]", value)
+        return {"set": sorted(canonical_json(_plain(item, where, depth + 1)) for item in members)}
     if callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
-        return _plain(value.item(), where)  # a numpy scalar
+        return _numpy_scalar(value, where, depth)
     raise errors.Invalid(
-        f"{where} holds a {type(value).__name__}, which has no stable form; give plain values, or your own fingerprint="
+        f"{where} is a {type(value).__name__}, which has no canonical form; give plain values, a recorded result or a "
+        "path in inputs, or your own fingerprint="
     )
 
 
-def _mapping(value: Mapping[Any, Any], where: str) -> Any:
+def _numpy_scalar(value: Any, where: str, depth: int) -> Any:
+    # The item of a time in nanoseconds is a bare integer, so times keep their own type and text.
+    if getattr(value.dtype, "kind", "") in "mM":
+        return {"numpy": [str(value.dtype), str(value)]}
+    return _plain(value.item(), where, depth + 1)
+
+
+def _mapping(value: Mapping[Any, Any], where: str, depth: int) -> Any:
     # Always tagged, so that no mapping of a caller's can look like one of the tags.
-    return {"map": {canonical_json(_plain(name, where)): _plain(item, where) for name, item in value.items()}}
+    return {
+        "map": {
+            canonical_json(_plain(name, where, depth + 1)): _plain(item, f"{where}[{name!r}]", depth + 1)
+            for name, item in value.items()
+        }
+    }
 
 
 NOTHING_GIVEN: Final = fingerprint()

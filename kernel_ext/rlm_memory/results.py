@@ -227,13 +227,46 @@ class Preview:
 
 
 @kept
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reuse:
-    """Why the last `get` returned what it did."""
+    """Why a result was reused, or which component of the computation changed so that none was.
+
+    `changed` names the components that differ from the earlier record `nearest` (a short id): "code", "params['n']",
+    "inputs['x']", "source_version". `seconds_saved` is what the computation took when it was recorded, None where that
+    was not kept.
+    """
 
     reused: bool
     why: str
     candidates: int = 0
+    changed: tuple[str, ...] = ()
+    nearest: str = ""
+    seconds_saved: float | None = None
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        # Without the seconds, which differ from run to run.
+        return f"{'reused' if self.reused else 'not reused'}: {display.clean(self.why, 400)}"
+
+    def _repr_html_(self) -> str:
+        pairs: list[tuple[str, object]] = [("reused" if self.reused else "not reused", self.why)]
+        if self.changed:
+            pairs.append(("changed", ", ".join(self.changed)))
+        return display.html_pairs([*pairs, *([("compared with", self.nearest)] if self.changed else [])])
+
+
+@kept
+@dataclass(frozen=True, repr=False)
+class Saved:
+    """What reuse has saved in this kernel: results that were not computed again, and the seconds they took before."""
+
+    hits: int = 0
+    seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"{self.hits} result{'' if self.hits == 1 else 's'} reused, {self.seconds:.1f} s of computing saved"
 
 
 @kept

@@ -1,7 +1,7 @@
 """Frames written by one pandas line load with the other, exactly, both ways.
 
-Each case is recorded here, loaded and recorded again by the other line, and loaded here: what comes home must be what left.
-The second interpreter is `RLM_MEMORY_OTHER_PYTHON`, which CI sets; without it these tests do not run.
+Each case is recorded here, loaded and recorded again by the other line, and loaded here: what comes home must be
+what left. The second interpreter is `RLM_MEMORY_OTHER_PYTHON`, which CI sets; without it these tests do not run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from pathlib import Path
 import cases
 import pandas as pd
 import pytest
-from same import assert_same
-
 from rlm_memory import codecs, errors
+from same import assert_same
 
 OTHER = os.environ.get("RLM_MEMORY_OTHER_PYTHON")
 pytestmark = [

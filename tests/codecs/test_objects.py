@@ -343,3 +343,24 @@ def test_recorded_files_of_other_makers_are_parsed_on_demand(tmp_path: Path) -> 
     assert codecs.decode(path, "text/csv") == b"a,b\n1,x\n"
     assert codecs.decode(path, "text/csv", as_="pandas")["a"].tolist() == [1]
     assert libraries.loaded("no_such_module") is None
+
+
+def test_a_loaded_frame_can_be_written_to(there_and_back: Callable[..., Any]) -> None:
+    """No column stays the read-only memory of an Arrow buffer; neither does a Series."""
+    frame = pd.DataFrame(
+        {
+            "f": [1.0, 2.0],
+            "n": pd.array([1, None], dtype="Int8"),
+            "t": pd.to_datetime(["2030-01-01", "2030-01-02"]),
+            "s": pd.array(["a", "b"], dtype="string"),
+            "o": pd.Series([1, "a"], dtype=object),
+            "b": [True, False],
+        }
+    )
+    back = there_and_back(frame)
+    for at in range(back.shape[1]):
+        back.iloc[0, at] = back.iloc[1, at]
+    assert back.iloc[0].astype(str).tolist() == back.iloc[1].astype(str).tolist()
+    series = there_and_back(frame["f"])
+    series.iloc[0] = 9.0
+    assert series.tolist() == [9.0, 2.0]

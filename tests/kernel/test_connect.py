@@ -200,9 +200,13 @@ def test_the_state_root_is_the_environments_then_the_operators_never_the_project
     (user / "rlm-memory.toml").write_text('state_root = "/srv/a"')
     assert connect.state_root({}) == Path("/srv/a")
     own = tmp_path / "own.toml"
-    own.write_text('state_root = "state"')
+    own.write_text(f'state_root = "{tmp_path / "state"}"')
     assert connect.state_root({"RLM_MEMORY_CONFIG": str(own)}) == tmp_path / "state"
     assert connect.state_root({"RLM_MEMORY_CONFIG": str(own), "RLM_MEMORY_STATE_ROOT": "/srv/b"}) == Path("/srv/b")
+    for odd in ("state", "~/state", ""):
+        own.write_text(f'state_root = "{odd}"')
+        with pytest.raises(errors.HostUnavailable, match="must be an absolute path"):
+            connect.state_root({"RLM_MEMORY_CONFIG": str(own)})
     own.write_text("state_root = ")
     with pytest.raises(errors.HostUnavailable, match="cannot be read"):
         connect.state_root({"RLM_MEMORY_CONFIG": str(own)})

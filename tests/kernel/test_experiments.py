@@ -249,7 +249,7 @@ def test_what_is_shown_does_not_depend_on_run_place_or_day(kernel: Any) -> None:
         "0  <b>t</b>\\x1b[31m\\u202e  1 item  s @ v   x     newest  art_afnl2724yv",
         "Resolved('<b>t</b>\\\\x1b[31m\\\\u202e', 1 item, not checked, art_afnl2724yv)",
         "memory: experiments, status(), fingerprint(), errors, "
-        "aio memory.experiments: record, search, resolve, load, preview, get",
+        "aio memory.experiments: record, search, resolve, load, preview, get, computation, cached, lineage, compare",
     ]
     html = kernel.run("print(r._repr_html_(), memory.experiments.search('')._repr_html_())").ok()
     assert "<b>" not in html

@@ -1,9 +1,8 @@
-"""The kernel side's parts without a kernel: the channel's table, fingerprints, the path rule, classes over reloads."""
+"""The kernel side's parts without a kernel: the channel's table, the path rule, classes over reloads."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import gc
 import pickle
 from collections.abc import Mapping
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_memory import errors, fingerprints, kept, sources, wire
+from rlm_memory import errors, kept, sources, wire
 from rlm_memory.channel import HostChannel, Pending
 from rlm_memory.display import clean, size
-from rlm_memory.results import Recorded
 
 
 class LoopRoute:
@@ -197,59 +195,6 @@ def test_a_class_made_anew_at_a_reload_is_the_old_one_with_new_methods() -> None
     thing = first()
     assert make("new") is first
     assert thing.say() == "new base"
-
-
-# -- fingerprints ------------------------------------------------------------------------------------------------------
-
-
-def test_the_fingerprint_forgives_layout_and_nothing_else() -> None:
-    """Indentation in common, line ends and trailing blanks; not words, case or blanks inside a line."""
-    one = fingerprints.fingerprint("select a\n  from t")
-    assert fingerprints.fingerprint("\n    select a  \r\n      from t\n\n") == one
-    for other in ("select a\nfrom t", "SELECT a\n  from t", "select  a\n  from t", "select a\n  from t "[:-2]):
-        assert fingerprints.fingerprint(other) != one
-
-
-def test_parameters_keep_their_types_apart() -> None:
-    """Sixteen values that look alike somewhere give sixteen fingerprints; order of keys and of sets does not count."""
-    day = datetime.date(2026, 1, 1)
-    values: list[Any] = [1, 1.0, True, "1", b"1", [1], {"1": 1}, {1: 1}, {"int": "1"}, {1}, day, str(day), 0.0, -0.0]
-    values += [datetime.datetime(2026, 1, 1), datetime.timedelta(1)]  # noqa: DTZ001 - a naive time is the case
-    assert len({fingerprints.fingerprint(params={"v": value}) for value in values}) == len(values)
-    assert fingerprints.fingerprint(params={"a": 1, "b": {3, 1}}) == fingerprints.fingerprint(
-        params={"b": {1, 3}, "a": 1}
-    )
-    nan = float("nan")
-    assert fingerprints.fingerprint(params=nan) == fingerprints.fingerprint(params=nan)
-
-
-def test_inputs_count_by_content(tmp_path: Path) -> None:
-    """A file by its bytes, a recorded result by its artifact, wherever they lie."""
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("same")
-    assert fingerprints.fingerprint(inputs=[tmp_path / "a"]) == fingerprints.fingerprint(inputs=[tmp_path / "b"])
-    here, there = Recorded("exp_a", "art_x"), Recorded("exp_b", "art_x")
-    assert fingerprints.fingerprint(inputs=[here]) == fingerprints.fingerprint(inputs=[there])
-    (tmp_path / "b").write_text("other")
-    assert fingerprints.fingerprint(inputs=[tmp_path / "a"]) != fingerprints.fingerprint(inputs=[tmp_path / "b"])
-
-
-def test_what_has_no_stable_form_is_refused_by_name() -> None:
-    """An object would only have an address; and a caller's own digest must be one."""
-    with pytest.raises(errors.Invalid, match="params holds a object"):
-        fingerprints.fingerprint(params={"x": object()})
-    for odd in ("x" * 64, "A" * 64, "a" * 63, 1):
-        with pytest.raises(errors.Invalid, match="64 lowercase"):
-            fingerprints.check(odd)
-
-
-def test_nothing_given_has_one_documented_constant() -> None:
-    """A changed scheme would lose every earlier fingerprint, so these two values may not change by accident."""
-    assert fingerprints.NOTHING_GIVEN == "9106ab837da22bf93dd9c72ab1f1cd9e96c801a5e751efc239a8fd5d8e9b478f"
-    assert (
-        fingerprints.fingerprint("select 1", {"n": 1})
-        == "a147337e339f665962f498b7b13c9c3df54998485db72801676797ddcbcae3ce"
-    )
 
 
 # -- paths and looks ---------------------------------------------------------------------------------------------------

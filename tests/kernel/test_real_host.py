@@ -60,3 +60,35 @@ def test_frames_travel_through_the_real_host_and_back(start_kernel: Callable[...
         "%load_ext rlm_memory\nprint(memory.experiments.search('frame')[0].load(), len(memory.experiments.search('')))"
     )
     assert other.run(found).ok().splitlines() == ["   a  b", "0  1  x", "1  2  y 1"]
+
+
+def test_reuse_over_sessions_through_the_real_host(start_kernel: Callable[..., Any]) -> None:
+    """A block, a function and a cell of one kernel are reused in another, with the reason, the seconds, the origin."""
+    cell = "%%experiment --source w --source-version v1 --title Sum\nsum(numbers)"
+    setting = (
+        "%load_ext rlm_memory\ne = memory.experiments\nran, numbers = [], [1, 2]\n"
+        "def block(n, version='v1'):\n"
+        "    with e.computation('select', {'n': n}, title='Block', source='w', source_version=version) as c:\n"
+        "        if not c.reused: ran.append(n); c.set({'n': n})\n"
+        "    return c\n"
+        "@e.cached(source='w', source_version='v1', ignore=['ran'])\n"
+        "def double(ref):\n"
+        "    ran.append('double'); return 2 * memory.experiments.load(ref)['n']\n"
+    )
+    first, second = start_kernel(), start_kernel()
+    for kernel, told in ((first, "computed and recorded"), (second, "reused")):
+        kernel.run(setting).ok()
+        kernel.run("c = block(1); d = double(c.ref)").ok()
+        assert kernel.run(cell).text.startswith(told)
+    code = (
+        "print(ran, c.reused, c.value, d, c.reuse.seconds_saved >= 0, e.saved.hits)\n"
+        "print([n.title for n in e.lineage(e.search('double')[0]).nodes])\n"
+        "print(block(2).reuse.changed, block(1, 'v2').reuse.changed)"
+    )
+    assert second.run(code).ok().splitlines() == [
+        "[] True {'n': 1} 2 True 3",
+        "['double', 'Block']",
+        "(\"params['n']\",) ('source_version',)",
+    ]
+    second.run("numbers = [1, 3]").ok()
+    assert "(params['numbers'] changed since art_" in second.run(cell).text

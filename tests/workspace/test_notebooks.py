@@ -22,9 +22,11 @@ def notebook(request: pytest.FixtureRequest) -> dict[str, object]:
     return json.loads(request.param.read_text())
 
 
-def test_the_three_notebooks_are_there():
+def test_the_notebooks_are_there_and_in_the_readme():
     names = [path.name for path in NOTEBOOKS]
-    assert names == [QUICK_START, SECOND_SESSION, "03-what-a-kernel-cannot-see.ipynb"]
+    assert names == [QUICK_START, SECOND_SESSION, "03-what-a-kernel-cannot-see.ipynb", "04-reuse.ipynb"]
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in names if f"(notebooks/{name})" not in readme] == []
 
 
 def test_a_notebook_names_the_kernel_that_everyone_has(notebook: dict[str, dict[str, dict[str, str]]]):

@@ -117,6 +117,7 @@ class Attachment:
     _group: asyncio.TaskGroup | None = None
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: bool = False
+    _final: bool = False
 
     # -- life --------------------------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -141,6 +142,10 @@ class Attachment:
         self._end_all(wire.REQUEST_SCOPE_CLOSED, "the host is shutting down")
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+
+    def let_go(self) -> None:
+        """Whoever started the kernel will not restart it: once its process ends, it is gone."""
+        self._final = True
 
     def attached(self, process: ProcessId | None, *, cwd: Path, project: Project, extension: str) -> None:
         """Take an attach of this kernel, new process or the same."""
@@ -199,6 +204,8 @@ class Attachment:
         since = missing = time.monotonic()
         origin = self.identity.origin
         while time.monotonic() - since < RESTART_SECONDS or ended is None:
+            if self._final and ended is not None:
+                return False
             if self.identity.process != ended or self.identity.origin != origin:
                 return True
             if self.identity.connection_file.exists():

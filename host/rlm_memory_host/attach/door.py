@@ -51,6 +51,20 @@ class AttachLine(_Line):
     extension: Annotated[str, Field(max_length=64)] = ""
 
 
+class PrepareLine(_Line):
+    """A provisioner's line, before it starts a kernel: the connection file is written, nothing runs yet.
+
+    The connection that carried it is the kernel's lifeline: when it ends, the kernel will not be restarted any more.
+    """
+
+    type: Literal["prepare"]
+    protocol: int
+    connection_file: Annotated[str, Field(min_length=1, max_length=4096)]
+    cwd: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
+    objects: bool = False
+    """Make the folder of the project's objects, so that a sandbox can show it."""
+
+
 class StatusLine(_Line):
     """Ask for the host's state."""
 
@@ -63,17 +77,24 @@ class StopLine(_Line):
     type: Literal["stop"]
 
 
-Line = AttachLine | StatusLine | StopLine
+Line = AttachLine | PrepareLine | StatusLine | StopLine
 Answer = Callable[[Line], Awaitable[dict[str, Any]]]
-_LINES: Final[dict[str, type[Line]]] = {"attach": AttachLine, "status": StatusLine, "stop": StopLine}
+_LINES: Final[dict[str, type[Line]]] = {
+    "attach": AttachLine,
+    "prepare": PrepareLine,
+    "status": StatusLine,
+    "stop": StopLine,
+}
 
 
 class Door:
     """The listening socket of one host. Make it only while the host's lock is held."""
 
-    def __init__(self, state_root: Path, answer: Answer) -> None:
+    def __init__(self, state_root: Path, answer: Answer, ended: Callable[[Line], None] = lambda _line: None) -> None:
+        """`ended` is called when the connection of an answered line is over, whoever closed it."""
         self.path = wire.socket_path(state_root)
         self._answer = answer
+        self._ended = ended
         self._open = 0
         self._listener: socket.socket | None = listen(self.path)
 
@@ -106,10 +127,14 @@ class Door:
         try:
             with peer:
                 peer.setblocking(False)
-                reply = await self._one_line(peer)
-                await _send(peer, reply)
-                if reply.get("status") == "ok":
-                    await _until_closed(peer)
+                line, reply = await self._one_line(peer)
+                try:
+                    await _send(peer, reply)
+                    if line is not None:
+                        await _until_closed(peer)
+                finally:
+                    if line is not None:
+                        self._ended(line)
         except (OSError, TimeoutError):
             LOGGER.debug("peer_lost")
         except Exception as error:
@@ -117,20 +142,22 @@ class Door:
         finally:
             self._open -= 1
 
-    async def _one_line(self, peer: socket.socket) -> dict[str, Any]:
+    async def _one_line(self, peer: socket.socket) -> tuple[Line | None, dict[str, Any]]:
+        """The line, None where it was refused, and the reply."""
         try:
             uid = peer_uid(peer)
             if uid != os.geteuid():
                 LOGGER.warning("peer_refused uid=%s", uid)
                 raise ProtocolError("only processes of the host's own user may use this socket", "PEER_REFUSED")
-            return await self._answer(parse_line(await _read_line(peer)))
+            line = parse_line(await _read_line(peer))
+            return line, await self._answer(line)
         except HostError as error:
-            return wire.error(error.code, str(error))
+            return None, wire.error(error.code, str(error))
         except TimeoutError:
-            return wire.error(wire.INVALID_REQUEST, f"no whole line came within {LINE_SECONDS:g} seconds")
+            return None, wire.error(wire.INVALID_REQUEST, f"no whole line came within {LINE_SECONDS:g} seconds")
         except Exception as error:
             LOGGER.error("line_failed %s", where(error))
-            return wire.error(wire.HOST_REQUEST_FAILED, "the host failed; its log says where")
+            return None, wire.error(wire.HOST_REQUEST_FAILED, "the host failed; its log says where")
 
 
 def listen(path: Path) -> socket.socket:

@@ -1,7 +1,7 @@
 """All attached kernels of a host: attaching, taking up again after a start, letting go.
 
-Owns: the set of attachments, their leases, session folders and roster entries. Does not own: one kernel's requests
-(`attachment`), the socket that asks for attaching (`door`).
+Owns: the set of attachments, their leases, session folders and roster entries, sessions promised to a
+provisioner. Does not own: one kernel's requests (`attachment`), the socket that asks for attaching (`door`).
 
 Order: lease, sockets and subscription, proof, roster entry, answer. A crash before the entry leaves a kernel that dials
 again; after it, a host that starts again takes the kernel up by itself.
@@ -50,6 +50,18 @@ class AttachRequest:
 
 
 @dataclass(slots=True)
+class Promise:
+    """The session of a kernel that a provisioner starts. `owner` is the line whose connection is the lifeline.
+
+    `generation` is the last one that this kernel had, 0 before its first start.
+    """
+
+    owner: object
+    session: str
+    generation: int
+
+
+@dataclass(slots=True)
 class _Held:
     attachment: Attachment
     connection: Connection
@@ -77,6 +89,7 @@ class Kernels(Mapping[Path, Attachment]):
         self._project_id = project_id
         self._held: dict[Path, _Held] = {}
         self._busy: dict[Path, asyncio.Lock] = {}
+        self._promised: dict[Path, Promise] = {}
         self._closing = False
         self.idle_since = time.monotonic()
 
@@ -102,6 +115,38 @@ class Kernels(Mapping[Path, Attachment]):
         finally:
             if not lock.locked() and path not in self._held:
                 self._busy.pop(path, None)
+
+    async def prepare(self, path: Path, cwd: Path, owner: object) -> tuple[Promise, Path, Project]:
+        """The session that the kernel of a connection file will have, its folder made, and its project.
+
+        A kernel that is served, known from the roster or promised before keeps its session. Raises HostError.
+        """
+        described, project = await self._look(path, cwd)
+        held, known, before = self._held.get(path), self._roster.get(path), self._promised.get(path)
+        if held is not None:
+            promise = Promise(owner, held.attachment.identity.session, held.attachment.identity.generation)
+        elif before is not None:
+            promise = Promise(owner, before.session, before.generation)
+        elif known is not None and known.fingerprint == described.fingerprint:
+            promise = Promise(owner, known.session, known.generation)
+        else:
+            promise = Promise(owner, new_ulid(), 0)
+        folder = self._sessions_root / promise.session
+        private_folder(private_folder(folder) / "exports")
+        self._promised[path] = promise
+        return promise, folder, project
+
+    def released(self, path: Path, owner: object) -> None:
+        """The lifeline of a provisioner ended: its kernel is not started again. Twice is once."""
+        promise = self._promised.get(path)
+        if promise is None or promise.owner is not owner:
+            return
+        del self._promised[path]
+        held = self._held.get(path)
+        if held is not None:
+            held.attachment.let_go()
+        elif not path.exists():
+            self._forget(path, promise.session)
 
     async def _attach(self, path: Path, process: ProcessId, request: AttachRequest) -> Attachment:
         described, project = await self._look(path, request.cwd)
@@ -216,16 +261,19 @@ class Kernels(Mapping[Path, Attachment]):
     def _forget(self, path: Path, session: str) -> None:
         """Drop the roster entry, and the session folder if nothing is left in it."""
         self._roster.remove(path)
+        if path in self._promised:
+            return
         for folder in (self._sessions_root / session / "exports", self._sessions_root / session):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
     def _fresh(self, path: Path, process: ProcessId, project: Project, request: AttachRequest) -> Identity:
-        session = new_ulid()
+        promise = self._promised.get(path)
+        session = promise.session if promise is not None else new_ulid()
         return Identity(
             connection_file=path,
             session=session,
-            generation=1,
+            generation=promise.generation + 1 if promise is not None else 1,
             process=process,
             origin=None,
             past=(),
@@ -254,6 +302,8 @@ class Kernels(Mapping[Path, Attachment]):
         held = self._held.get(identity.connection_file)
         if held is None:
             return
+        if (promise := self._promised.get(identity.connection_file)) is not None:
+            promise.generation = identity.generation
         process = identity.process
         try:
             self._roster.save(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from rlm_memory_host import settings
-from rlm_memory_host.cli import dial
+from rlm_memory_host.attach import dial
 from rlm_memory_host.process import host_lock
 
 commands = typer.Typer(no_args_is_help=True, help="The process that holds the store and serves kernels.")

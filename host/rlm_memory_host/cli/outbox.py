@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from rlm_memory_host import settings
-from rlm_memory_host.cli import dial
+from rlm_memory_host.attach import dial
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.delivery import operator
 from rlm_memory_host.delivery.outbox import Outbox

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_memory_host.cli import config, fake_honcho, host, outbox
+from rlm_memory_host.cli import config, fake_honcho, host, kernel, memory, outbox
 from rlm_memory_host.contracts.version import version
 
 
@@ -20,6 +20,9 @@ def application() -> Any:
     app.callback()(_root)
     app.add_typer(host.commands, name="host")
     app.add_typer(config.commands, name="config")
+    app.add_typer(kernel.commands, name="kernel")
+    app.add_typer(memory.commands, name="memory")
+    app.add_typer(memory.audit_commands, name="audit")
     app.add_typer(outbox.commands, name="outbox")
     app.command("fake-honcho")(fake_honcho.command)
     if importlib.util.find_spec("rlm_memory_host.demo") is not None:

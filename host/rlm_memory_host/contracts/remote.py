@@ -1,60 +1,140 @@
-"""The settings of the memory service and of the outbox, checked before anything is opened.
+"""The port of a remote memory: what is offered to it, and what comes back when it is asked.
 
-Owns: the two tables `[honcho]` and `[outbox]` of `rlm-memory.toml`, ranges and defaults. Does not own: reading the file
-(`settings`), the key (`honcho.credentials`; only where it is stands here).
+Owns: the shapes and the shipped provider in memory. Does not own: outbox, HTTP, workspace and peers (`delivery`,
+`honcho`); who may be asked about (`recall`). Nothing here raises for want of a network: a provider answers empty and
+says so in `problem`.
 
-Source: DeepSeek Honcho specification, section 16.
+Source: design page "Overview", Layers; design page "Recall", Recall; DeepSeek Honcho specification, sections 9, 12, 14.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
-
-from rlm_memory_host.contracts.delivery import ID_PATTERN
-
-_Id = Annotated[str, Field(pattern=ID_PATTERN)]
-_Seconds = Annotated[float, Field(ge=0.1, le=86_400, strict=False)]
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One accepted note or correction. `delivery_id` is stable: offering the same again is one delivery.
 
-
-class HonchoSettings(_Section):
-    """The service. There is no default address: without this table nothing leaves the machine.
-
-    `key` says where the key is (env:NAME, file:/path, fd:N, keyring:SERVICE/USER), never the key. `project` is the id
-    that everything sent carries; a project of the host whose own id the service takes needs none.
+    `speaker` is who said it: only a user's own words ever leave under the human peer.
     """
 
-    url: Annotated[str, Field(min_length=8, max_length=2_048, pattern=r"^https?://[^\s@?#]+$")]
-    workspace: _Id
-    user_peer: _Id
-    assistant_peer: _Id | None = None
-    project: _Id | None = None
-    key: (
-        Annotated[
-            str, Field(max_length=4_096, pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+|fd:[0-9]+|keyring:.+/.+)$")
+    delivery_id: str
+    memory_id: str
+    kind: Literal["note", "correction"]
+    text: str
+    speaker: Literal["user", "operator", "model", "child"]
+    session: str
+    project: str
+    ts: str
+    supersedes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Whether the delivery is in the outbox now; `delivery_id` names it."""
+
+    queued: bool
+    delivery_id: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHit:
+    """One recalled text. `memory_id` names the local memory it came from, where the metadata says so."""
+
+    id: str
+    text: str
+    score: float
+    ts: str = ""
+    session: str = ""
+    project: str = ""
+    memory_id: str = ""
+    peer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer:
+    """What a remote gave within its deadline; `problem` is a code when it gave nothing for a reason."""
+
+    hits: tuple[RemoteHit, ...] = ()
+    text: str = ""
+    problem: str = ""
+
+
+class RemoteMemory(Protocol):
+    """A remote memory. Thread-safe. Deadlines are seconds and the provider's to keep; callers keep their own too."""
+
+    def offer(self, note: Offered) -> Queued:
+        """Take a note into the outbox; durable when it returns `queued`."""
+        ...
+
+    def withdraw(self, memory_id: str) -> int:
+        """Drop pending deliveries of a memory; how many were dropped. What was delivered stays there."""
+        ...
+
+    def recall(self, query: str, *, project: str, limit: int, deadline_seconds: float) -> RemoteAnswer:
+        """Texts that fit a query, of this owner and project only."""
+        ...
+
+    def answer(self, question: str, *, project: str, deadline_seconds: float) -> RemoteAnswer:
+        """The remote's own dialectic, where it has one."""
+        ...
+
+
+def delivery_id(memory_id: str, version: int, kind: str) -> str:
+    """The stable id of one version's delivery: `dlv_` and 32 hexadecimal digits."""
+    return "dlv_" + hashlib.sha256(f"{kind}\n{memory_id}\n{version}".encode()).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class MemoryRemote:
+    """The shipped provider in memory: keeps what it is offered and finds it by shared words. Not for production.
+
+    `delivered` moves what is pending out of reach of `withdraw`. `problem` makes every recall answer with that code.
+    """
+
+    pending: dict[str, Offered] = field(default_factory=dict[str, Offered])
+    delivered: dict[str, Offered] = field(default_factory=dict[str, Offered])
+    extra: Sequence[RemoteHit] = ()
+    problem: str = ""
+    spoken: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def offer(self, note: Offered) -> Queued:
+        """As the port says."""
+        if note.delivery_id not in self.delivered:
+            self.pending[note.delivery_id] = note
+        return Queued(True, note.delivery_id)
+
+    def withdraw(self, memory_id: str) -> int:
+        """As the port says."""
+        gone = [key for key, note in self.pending.items() if note.memory_id == memory_id]
+        for key in gone:
+            del self.pending[key]
+        return len(gone)
+
+    def deliver(self) -> None:
+        """Everything pending is at the remote now."""
+        self.delivered.update(self.pending)
+        self.pending.clear()
+
+    def recall(self, query: str, *, project: str, limit: int, deadline_seconds: float) -> RemoteAnswer:
+        """As the port says."""
+        del deadline_seconds
+        if self.problem:
+            return RemoteAnswer(problem=self.problem)
+        wanted = set(query.casefold().split())
+        found = [
+            RemoteHit(note.delivery_id, note.text, float(shared), note.ts, note.session, note.project, note.memory_id)
+            for note in self.delivered.values()
+            if note.project == project and (shared := len(wanted & set(note.text.casefold().split())))
         ]
-        | None
-    ) = None
-    call_seconds: _Seconds = 10.0
-    create_workspace: bool = False
-    create_peers: bool = True
-    create_sessions: bool = True
-    observe_assistant: bool = False
+        return RemoteAnswer(tuple(sorted([*found, *self.extra], key=lambda hit: (-hit.score, hit.id))[:limit]))
 
-
-class OutboxSettings(_Section):
-    """How deliveries are sent; times in seconds. `max_attempts` 0: a transient failure waits for ever."""
-
-    concurrency: Annotated[int, Field(ge=1, le=32)] = 4
-    drain_seconds: _Seconds = 5.0
-    backoff_seconds: _Seconds = 1.0
-    backoff_cap_seconds: _Seconds = 300.0
-    settle_seconds: _Seconds = 20.0
-    max_attempts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    circuit_failures: Annotated[int, Field(ge=1, le=1_000)] = 5
-    circuit_cooldown_seconds: _Seconds = 30.0
+    def answer(self, question: str, *, project: str, deadline_seconds: float) -> RemoteAnswer:
+        """A scripted sentence, where there is one."""
+        del project, deadline_seconds
+        return RemoteAnswer(text=self.spoken.get(question, ""), problem=self.problem)

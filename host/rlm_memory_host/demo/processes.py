@@ -115,7 +115,7 @@ def _started(command: list[str], place: Path, environment: Mapping[str, str]) ->
 
 
 def _wait_listening(place: Path, host: subprocess.Popen[bytes]) -> None:
-    from rlm_memory_host.cli import dial
+    from rlm_memory_host.attach import dial
 
     for _ in range(int(START_SECONDS / _TICK_SECONDS)):
         if dial.ask(place / "state", {"type": "status"}) is not None:

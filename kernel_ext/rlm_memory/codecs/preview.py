@@ -26,8 +26,8 @@ def cell(value: Any, limit: int = CELL_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def frame_preview(frame: Any) -> dict[str, Any]:
-    """Head of a pandas DataFrame: labels, dtypes, index and cells, all text."""
+def frame_preview(frame: Any, shape: Any) -> dict[str, Any]:
+    """Head of a pandas DataFrame: labels, dtypes, index and cells, all text; `shape` is that of the recorded object."""
     width, height = min(frame.shape[1], COLUMNS), min(len(frame), ROWS)
     # Column by column: cutting a block of rows and columns fails in pandas 2 for big-endian columns.
     columns = [frame.iloc[:, at].array[:height] for at in range(width)]
@@ -38,7 +38,7 @@ def frame_preview(frame: Any) -> dict[str, Any]:
             "dtypes": [cell(column.dtype, LABEL_CHARACTERS) for column in columns],
             "index": [cell(label) for label in frame.index[:height]],
             "rows": [[cell(column[row]) for column in columns] for row in range(height)],
-            "shape": [int(n) for n in frame.shape],
+            "shape": [int(n) for n in shape],
         }
     )
 

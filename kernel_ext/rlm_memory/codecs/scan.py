@@ -189,17 +189,13 @@ def _by_polars(path: Path, file: Any, plan: Plan, groups: list[_Group]) -> tuple
     found = frame.filter(wanted).select([*plan.names, _POSITION]).collect()
     positions = found[_POSITION].to_numpy().astype("int64")
     _only_verified(np, positions, groups)
-    return found.drop(_POSITION).to_arrow(), positions
+    return found.select(plan.names).to_arrow(), positions
 
 
 def _only_verified(np: Any, positions: Any, groups: list[_Group]) -> None:
     """Rows may come only from groups whose pages were checked; a damaged page elsewhere could invent a match."""
-    if not len(positions):
-        return
-    starts = np.array([group.start for group in groups] or [0])
-    stops = np.array([group.stop for group in groups] or [0])
-    at = np.searchsorted(starts, positions, side="right") - 1
-    if (at < 0).any() or (positions >= stops[at]).any():
+    edges = np.searchsorted(positions, [edge for group in groups for edge in (group.start, group.stop)])
+    if int((edges[1::2] - edges[::2]).sum()) != len(positions):
         raise errors.Integrity("The recorded file is damaged: its statistics contradict its pages.")
 
 

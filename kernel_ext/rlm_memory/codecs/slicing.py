@@ -129,7 +129,7 @@ def _rows(
     np, pa = numpy(), pyarrow()
     names = _physical_names(note, layout, picked)
     tests = [] if request.filters is None else _tests(file, note, layout, request.filters)
-    low, high = (min(span), max(span) + 1) if len(span) else (0, 0)
+    low, high = (min(span[0], span[-1]), max(span[0], span[-1]) + 1) if len(span) else (0, 0)
     if request.sample is not None and not tests:
         chosen = sampled(np.asarray(span, dtype="int64"), request)
         return _take(file, names, chosen)

@@ -36,7 +36,6 @@ Proof = tuple[str, Any, Stored]
 
 def encode_pandas(obj: Any, folder: Path, terms: Terms) -> Encoded:
     """A DataFrame, Series or Index. Raises `errors.NotExact` naming the columns; leaves no file then."""
-    pd = pandas()
     table, note, proofs = frames.to_table(obj, terms)
     terms.settle()
     if not terms.changes:
@@ -49,10 +48,22 @@ def encode_pandas(obj: Any, folder: Path, terms: Terms) -> Encoded:
         else {}
     )
     path = _publish(folder, table, note, proofs, terms, more)
-    shown = obj if isinstance(obj, pd.DataFrame) else obj[:10].to_frame()
     names = _column_names(obj)
-    facts = ([int(n) for n in obj.shape], bounded_names(names), summary(obj, names), frame_preview(shown))
+    facts = (
+        [int(n) for n in obj.shape],
+        bounded_names(names),
+        summary(obj, names),
+        frame_preview(_shown(obj), obj.shape),
+    )
     return Encoded(path, wire.MEDIA_FRAME, *facts, "frame", terms.changes)
+
+
+def _shown(obj: Any) -> Any:
+    """A DataFrame to preview: itself, a Series as its one column, an Index as row labels."""
+    pd = pandas()
+    if isinstance(obj, pd.DataFrame):
+        return obj
+    return obj.iloc[:10].to_frame() if isinstance(obj, pd.Series) else pd.DataFrame(index=obj[:10])
 
 
 def encode_arrow(obj: Any, folder: Path, terms: Terms) -> Encoded:

@@ -98,7 +98,7 @@ class FakeStore:
         for card in self.cards():
             text = json.dumps(card, ensure_ascii=False).lower()
             tags = cast("list[str]", card.get("tags") or [])
-            if all(word in text for word in words) and arguments.get("tag") in (None, *tags):
+            if all(word in text for word in words) and _passes(card, tags, arguments):
                 row = {name: value for name, value in card.items() if name not in ("number", "sha256")}
                 extra = {"kind": "experiment-card", "local_available": True, "matched": ["words"] if words else []}
                 rows.append(row | extra | {"score": 1.0, "trust": "untrusted"})
@@ -142,6 +142,10 @@ class FakeStore:
         if told:
             self.annotations.setdefault(identity, {}).update(told)
         return self.annotations.get(identity)
+
+
+def _passes(card: Mapping[str, Any], tags: list[str], arguments: Mapping[str, Any]) -> bool:
+    return arguments.get("tag") in (None, *tags) and arguments.get("source") in (None, card.get("source"))
 
 
 def _freshness(recorded: str, current: object) -> str:

@@ -1,0 +1,225 @@
+"""What recording a frame and reading a slice cost, beside plain tools, interleaved in one run.
+
+    python benchmarks/codecs.py [--rows 8000000] [--rounds 5] [--out FOLDER]
+
+Prints Markdown and, with --out, writes the same rows as CSV. Every measurement is its own process, so that peaks of
+memory are its own; peers take turns within a round, and the ratios are medians of the rounds' ratios to the first peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WANTED = ["g01", "g17", "g33"]
+COLUMNS = ["group", "rate", "k"]
+
+
+def ordinary(mebibytes: int = 100) -> Any:
+    """Ten ordinary columns of about this size in memory."""
+    import numpy as np
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    rows = mebibytes * (1 << 20) // 76
+    words = np.array([f"word {at:03d}" for at in range(500)], dtype=object)
+    return pd.DataFrame(
+        {
+            "a": rng.random(rows),
+            "b": rng.random(rows),
+            "c": rng.integers(0, 10**6, rows),
+            "d": rng.integers(0, 100, rows).astype("int32"),
+            "e": rng.random(rows).astype("float32"),
+            "f": rng.random(rows) > 0.5,
+            "g": pd.array(words[rng.integers(0, 500, rows)], dtype="string[pyarrow]"),
+            "h": pd.Categorical.from_codes(rng.integers(0, 40, rows), [f"g{at:02d}" for at in range(40)]),
+            "i": pd.Timestamp("2030-01-01") + pd.to_timedelta(rng.integers(0, 10**8, rows), unit="s"),
+            "j": pd.array(rng.integers(0, 9, rows), dtype="Int16"),
+        }
+    )
+
+
+def make_slices(folder: Path, rows: int) -> None:
+    """The same rows unsorted and sorted by group, recorded."""
+    import numpy as np
+    import pandas as pd
+    from rlm_memory import codecs
+
+    rng = np.random.default_rng(0)
+    names = np.array([f"g{at:02d}" for at in range(40)], dtype=object)
+    frame = pd.DataFrame(
+        {
+            "group": pd.array(names[rng.integers(0, 40, rows)], dtype="string[pyarrow]"),
+            "rate": rng.random(rows),
+            "k": rng.integers(0, 1000, rows),
+            "x": rng.random(rows),
+            "y": rng.random(rows),
+        }
+    )
+    for name, made in (("unsorted", frame), ("sorted", frame.sort_values("group", ignore_index=True))):
+        codecs.encode(made, folder).path.rename(folder / f"{name}.parquet")
+
+
+def slice_ours(path: str) -> Any:
+    from rlm_memory import codecs
+
+    return codecs.decode(
+        Path(path), "application/vnd.apache.parquet; codec=frame", columns=COLUMNS, filters=[("group", "in", WANTED)]
+    )
+
+
+def slice_polars(path: str) -> Any:
+    import polars as pl
+
+    return pl.scan_parquet(path).filter(pl.col("group").is_in(WANTED)).select(COLUMNS).collect()
+
+
+def slice_pandas(path: str) -> Any:
+    import pandas as pd
+
+    return pd.read_parquet(path, columns=COLUMNS, filters=[("group", "in", WANTED)])
+
+
+def slice_pyarrow(path: str) -> Any:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(path).to_table(columns=COLUMNS, filter=ds.field("group").isin(WANTED))
+
+
+def slice_duckdb(path: str) -> Any:
+    import duckdb
+
+    names = ", ".join(f"'{name}'" for name in WANTED)
+    return (
+        duckdb.sql(f'select "group", rate, k from read_parquet(\'{path}\') where "group" in ({names})')
+        .arrow()
+        .read_all()
+    )
+
+
+def record_ours(folder: str) -> Any:
+    """Encode, which proves that the file reads back, then copy durably and hash as the host does."""
+    from rlm_memory import codecs
+
+    return _keep(codecs.encode(FRAME, Path(folder)).path)
+
+
+def record_plain(folder: str) -> Any:
+    """`to_parquet` with the same compression, then the same copy and hash; nothing is proven."""
+    path = Path(folder) / "plain.parquet"
+    FRAME.to_parquet(path, compression="zstd")
+    return _keep(path)
+
+
+def _keep(path: Path) -> str:
+    copy = path.with_suffix(".copy")
+    digest = hashlib.sha256()
+    with path.open("rb") as source, copy.open("wb") as target:
+        while block := source.read(1 << 20):
+            digest.update(block)
+            target.write(block)
+        target.flush()
+        os.fsync(target.fileno())
+    return digest.hexdigest()
+
+
+FRAME: Any = None
+WORK: dict[str, Callable[[str], Any]] = {
+    "slice polars": slice_polars,
+    "slice ours": slice_ours,
+    "slice pandas": slice_pandas,
+    "slice pyarrow": slice_pyarrow,
+    "slice duckdb": slice_duckdb,
+    "record to_parquet": record_plain,
+    "record ours": record_ours,
+}
+
+
+def one(work: str, target: str) -> None:
+    """In a child: once to warm up, once measured."""
+    global FRAME
+    if work.startswith("record"):
+        FRAME = ordinary()
+    WORK[work](target)
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    WORK[work](target)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({"wall": wall, "cpu": cpu, "peak": _peak()}))
+
+
+def _peak() -> float:
+    """MiB; ru_maxrss would show the parent's peak, which a child inherits."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def measure(work: str, target: str) -> dict[str, float]:
+    return json.loads(
+        subprocess.check_output([sys.executable, __file__, "--one", work, target], text=True).splitlines()[-1]
+    )
+
+
+def table(title: str, peers: list[str], target: str, rounds: int) -> list[list[str]]:
+    """Rows of one comparison: medians, and medians of ratios to the first peer."""
+    found: dict[str, list[dict[str, float]]] = {peer: [] for peer in peers}
+    for _ in range(rounds):
+        for peer in peers:
+            found[peer].append(measure(peer, target))
+    rows: list[list[str]] = []
+    for peer in peers:
+        middle = {key: statistics.median(run[key] for run in found[peer]) for key in ("wall", "cpu", "peak")}
+        ratios = {
+            key: statistics.median(run[key] / base[key] for run, base in zip(found[peer], found[peers[0]], strict=True))
+            for key in ("wall", "cpu", "peak")
+        }
+        cells = [
+            f"{middle['wall']:.3f}",
+            f"{middle['cpu']:.3f}",
+            f"{middle['peak']:.0f}",
+            *(f"{ratios[key]:.2f}" for key in ratios),
+        ]
+        rows.append([title, peer, *cells])
+    return rows
+
+
+HEAD = ["what", "peer", "wall s", "CPU s", "peak MiB", "wall ratio", "CPU ratio", "peak ratio"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", nargs=2)
+    options = parser.parse_args()
+    if options.one:
+        one(*options.one)
+        return
+    slices = [name for name in WORK if name.startswith("slice")]
+    with tempfile.TemporaryDirectory() as folder:
+        make_slices(Path(folder), options.rows)
+        rows = table("record 100 MiB", ["record to_parquet", "record ours"], folder, options.rounds)
+        for order in ("unsorted", "sorted"):
+            rows += table(f"slice {order}", slices, str(Path(folder) / f"{order}.parquet"), options.rounds)
+    print("\n".join("| " + " | ".join(row) + " |" for row in [HEAD, ["---"] * len(HEAD), *rows]))
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with (options.out / "codecs.csv").open("w", newline="") as stream:
+            csv.writer(stream).writerows([HEAD, *rows])
+
+
+if __name__ == "__main__":
+    main()

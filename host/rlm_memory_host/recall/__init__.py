@@ -1,0 +1,1 @@
+"""Recall: find, rank, fuse and render what the stores hold, within a budget. Reads only."""

@@ -1,0 +1,53 @@
+"""Many channels into one order. Pure functions.
+
+Owns: weighted min-max (the default), reciprocal rank fusion (profile `riko`). Does not own: what a channel finds.
+
+Measured: min-max 1 : 0.5 lifts recall@10 from .668 to .714; reciprocal ranks lost five points against BM25 alone and
+drowned exact identifiers, so they stay for the one profile that documents them.
+
+Source: design page "Recall", Tokens and ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+WEIGHTS: Final[Mapping[str, float]] = {
+    "topic": 1.0,
+    "evidence": 0.5,
+    "observation": 0.5,
+    "graph": 0.5,
+    "dense": 0.5,
+    "card": 1.0,
+    "remote": 0.5,
+}
+RRF_K: Final = 60
+
+
+def scaled(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores to 0..1 within their channel; one hit alone, or equal ones, scale to 1."""
+    if not scores:
+        return {}
+    low, high = min(scores.values()), max(scores.values())
+    if high <= low:
+        return dict.fromkeys(scores, 1.0)
+    return {key: (score - low) / (high - low) for key, score in scores.items()}
+
+
+def by_weight(channels: Mapping[str, Mapping[str, float]], weights: Mapping[str, float] = WEIGHTS) -> dict[str, float]:
+    """The sum of the scaled scores, weighted by channel."""
+    fused: dict[str, float] = {}
+    for name, scores in channels.items():
+        for key, score in scaled(scores).items():
+            fused[key] = fused.get(key, 0.0) + weights.get(name, 0.5) * score
+    return fused
+
+
+def by_rank(channels: Mapping[str, Sequence[str]], k: int = RRF_K) -> dict[str, float]:
+    """Reciprocal rank fusion: 1 / (k + rank + 1) per channel, rank from 0."""
+    fused: dict[str, float] = {}
+    for keys in channels.values():
+        for rank, key in enumerate(dict.fromkeys(keys)):
+            fused[key] = fused.get(key, 0.0) + 1 / (k + rank + 1)
+    return fused

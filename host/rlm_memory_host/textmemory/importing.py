@@ -1,0 +1,247 @@
+"""Import from the systems this one replaces: everything arrives as a candidate that a person reviews.
+
+Owns: reading the memory runtime's folders, the memory plugin's `entries.ndjson`, Riko's Wiki pages; the guard and the
+limits on the way in. Does not own: accepting (`review`). Nothing of an import is active by itself, whatever its files
+claim; what is archived, superseded or forgotten there is left out and counted.
+
+Source: design pages "The memory model" (Where the sources contradict) and "Recall, resident text, guard, audit, health,
+tools" (operator only); the source documents' own storage sections.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from rlm_memory_host.contracts import ids
+from rlm_memory_host.contracts.memory import (
+    GLOBAL,
+    MAX_BLOCK_BYTES,
+    AuditNote,
+    Authority,
+    Block,
+    Candidate,
+    Kind,
+    Layer,
+    Status,
+    TextStore,
+    Transaction,
+)
+from rlm_memory_host.errors import HostError, LimitExceeded, NotFound
+from rlm_memory_host.guard import Guard, Sink
+from rlm_memory_host.storage import names, ndjson
+from rlm_memory_host.storage.topics import MAX_FILE_BYTES, TopicFile
+from rlm_memory_host.textmemory import rows
+
+Origin = Literal["runtime", "plugin", "riko"]
+_MAX_FILES: Final = 20_000
+_GONE: Final = frozenset({"archived", "superseded", "forgotten", "tombstoned", "deleted", "rejected", "expired"})
+_FRONT_MATTER: Final = re.compile(r"\A---\n(.*?)\n---\n(.*)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One entry of the other system, before anything is decided."""
+
+    ref: str
+    """File and number, for messages."""
+    topic: str
+    title: str
+    body: str
+    is_global: bool
+    is_gone: bool
+    kind: Kind = Kind.FACT
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of an import's entries; `refused` gives the place and the code, never the text."""
+
+    read: int
+    queued: int
+    known: int
+    gone: int
+    refused: tuple[tuple[str, str], ...]
+
+
+def run(store: TextStore, guard: Guard, origin: Origin, root: Path, layer: Layer, now: str) -> Imported:
+    """Queue a candidate for each entry; `layer` takes what is not global there. Raises NotFound for an empty root."""
+    readers = {"runtime": _runtime, "plugin": _plugin, "riko": _riko}
+    known = {_fingerprint(item.layer, item.title, item.body) for item in rows.candidates(store)}
+    for each in (layer, GLOBAL):
+        known |= {_fingerprint(each.name, block.title, block.body) for block in store.snapshot(each).blocks}
+    queued: list[Candidate] = []
+    refused: list[tuple[str, str]] = []
+    read = repeated = gone = 0
+    for found in readers[origin](root):
+        read += 1
+        if found.is_gone:
+            gone += 1
+            continue
+        try:
+            candidate = _candidate(found, guard, GLOBAL if found.is_global else layer, origin, now)
+        except HostError as error:
+            refused.append((found.ref, error.code))
+            continue
+        mark = _fingerprint(candidate.layer, candidate.title, candidate.body)
+        if mark in known:
+            repeated += 1
+        else:
+            known.add(mark)
+            queued.append(candidate)
+    if not read:
+        raise NotFound(f"nothing that the {origin} import can read is there")
+    for start in range(0, len(queued), 500):
+        batch = queued[start : start + 500]
+        note = AuditNote("import", "operator", layer.name, code=f"{origin.upper()}_{len(batch)}")
+        store.commit(Transaction(rows=tuple(rows.log_row(item) for item in batch), notes=(note,)))
+    return Imported(read, len(queued), repeated, gone, tuple(refused))
+
+
+def _candidate(found: Found, guard: Guard, layer: Layer, origin: Origin, now: str) -> Candidate:
+    size = len(found.body.encode("utf-8", "surrogatepass"))
+    if size > MAX_BLOCK_BYTES:
+        raise LimitExceeded(f"the entry has {size:,} bytes, the limit is {MAX_BLOCK_BYTES:,}", "CANDIDATE_TOO_LARGE")
+    title = names.check_title(found.title[:200] or found.body[:80] or "Imported")
+    topic = names.check_topic(found.topic[:100] or "Imported")
+    body = names.check_body(found.body)
+    tags = names.check_tags(found.tags[:64])
+    fields = {"topic": topic, "title": title, "body": body, "tags": tags}
+    verdict = guard(fields, Authority.BACKGROUND, Sink.QUEUE)
+    verdict.check()
+    return Candidate(
+        id="cand_" + ids.new_ulid().lower(),
+        layer=layer.name,
+        action="new",
+        topic=topic,
+        title=title,
+        body=body,
+        kind=found.kind,
+        tags=tags,
+        writer=Authority.BACKGROUND,
+        reason=f"imported-{origin}",
+        flags=verdict.flags,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _fingerprint(layer: str, title: str, body: str) -> str:
+    return f"{layer}\n{names.topic_key(title)}\n{' '.join(body.split()).casefold()}"
+
+
+# -- readers -----------------------------------------------------------------------------------------------------------
+def _files(root: Path, *suffixes: str) -> Iterator[Path]:
+    """Regular files below a root in a fixed order; links are not followed."""
+    if root.is_file():
+        yield root
+        return
+    count = 0
+    for path in sorted(root.rglob("*")):
+        if path.suffix in suffixes and path.is_file() and not path.is_symlink():
+            count += 1
+            if count > _MAX_FILES:
+                return
+            if path.stat().st_size <= MAX_FILE_BYTES:
+                yield path
+
+
+def _runtime(root: Path) -> Iterator[Found]:
+    for path in _files(root, ".md"):
+        relative = path.relative_to(root) if path != root else Path(path.name)
+        if ".history" in relative.parts or path.name == "MEMORY.md":
+            continue
+        data = path.read_bytes()
+        is_global = relative.parts[0] == "global"
+        file = TopicFile(data, GLOBAL.kind if is_global else Layer.parse("project/x").kind, path.stem)
+        for number, block in enumerate(file.blocks, 1):
+            yield _of_block(f"{path.name}:{number}", block, is_global=is_global)
+
+
+def _of_block(ref: str, block: Block, *, is_global: bool) -> Found:
+    gone = block.status is not Status.ACTIVE
+    return Found(ref, block.topic, block.title, block.body, is_global, gone, block.kind, block.tags)
+
+
+def _plugin(root: Path) -> Iterator[Found]:
+    for path in _files(root, ".ndjson"):
+        if path != root and path.name != "entries.ndjson":
+            continue
+        latest: dict[str, tuple[int, dict[str, Any]]] = {}
+        for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+            row = ndjson.decode(line) if line.strip() else None
+            if row is not None:
+                latest[str(row.get("id", number))] = number, row
+        for number, row in latest.values():
+            yield _of_record(f"{path.name}:{number}", row, topic="Imported", is_global=_is_global(path, row))
+
+
+def _is_global(path: Path, row: Mapping[str, Any]) -> bool:
+    return row.get("layer") == "global" or path.parent.name == "global"
+
+
+def _riko(root: Path) -> Iterator[Found]:
+    for path in _files(root, ".json", ".ndjson", ".md"):
+        text = path.read_text("utf-8", "replace")
+        if path.suffix == ".md":
+            yield _of_page(path.name, text)
+            continue
+        for number, record in enumerate(_records(text, path.suffix == ".ndjson"), 1):
+            page: Any = record.get("page", record)
+            if isinstance(page, dict) and ("body" in page or "content" in page) and "title" in page:
+                yield _of_record(f"{path.name}:{number}", cast("dict[str, Any]", page), topic="Imported")
+
+
+def _records(text: str, is_lines: bool) -> Iterator[dict[str, Any]]:
+    if is_lines:
+        yield from ndjson.parse(text.encode()).rows  # pyright: ignore[reportReturnType]
+        return
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    items: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
+    if isinstance(document, dict):
+        pages: Any = cast("dict[str, Any]", document).get("pages")
+        items = cast("list[Any]", pages) if isinstance(pages, list) else items
+    for record in items:
+        if isinstance(record, dict):
+            yield cast("dict[str, Any]", record)
+
+
+def _of_page(name: str, text: str) -> Found:
+    match = _FRONT_MATTER.match(text.replace("\r\n", "\n"))
+    head: dict[str, str] = {}
+    body = text
+    if match:
+        body = match.group(2)
+        for line in match.group(1).split("\n"):
+            key, _, value = line.partition(":")
+            head[key.strip()] = value.strip().strip("\"'")
+    title = head.get("title") or next((line.lstrip("# ") for line in body.split("\n") if line.startswith("#")), name)
+    gone = head.get("status", "") in _GONE
+    return Found(name, head.get("type") or "Imported", title, body.strip(), False, gone)
+
+
+def _of_record(ref: str, row: Mapping[str, Any], *, topic: str, is_global: bool = False) -> Found:
+    tags: Any = row.get("tags")
+    body = row.get("body") or row.get("content") or row.get("text") or ""
+    gone = str(row.get("status", "")) in _GONE or any(
+        row.get(key) is True for key in ("tombstoned", "archived", "deleted")
+    )
+    kind = str(row.get("kind", "fact"))
+    return Found(
+        ref,
+        str(row.get("topic") or topic),
+        str(row.get("title") or ""),
+        str(body),
+        is_global,
+        gone,
+        Kind(kind) if kind in {str(each) for each in Kind} else Kind.FACT,
+        tuple(str(tag) for tag in cast("list[Any]", tags)) if isinstance(tags, list) else (),
+    )

@@ -1,0 +1,220 @@
+"""Fingerprints: what counts, what does not, what is refused, and values that may not change by accident."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_memory import errors, explain, fingerprints, surroundings
+from rlm_memory.results import Recorded
+
+VECTORS: list[tuple[Any, Any, Any, str]] = [
+    ("select 1", None, None, "73034935059bc9edd01aed102f87fb711329aff3a061b67cd95f80b50bdaf584"),
+    (
+        "select a\n  from t",
+        {"year": 2026, "rate": 0.1},
+        None,
+        "775029f2c7a32f7115b0aa41efde52223041af95a6205ca9cdee56c7957690c0",
+    ),
+    ("f", [1, 1.0, True, "1", None, b"1"], None, "3b57f93a4b11ecf2c3d4e9046c354bb530171807ed3076bc997fa550cee90e2e"),
+    (
+        "f",
+        {"day": datetime.date(2026, 1, 2), "big": 1e300, "set": {"b", "a"}, "é": float("nan")},
+        None,
+        "5590f3e37124db74fb62d4624f81116e5d5182cc033fba05de336b810d6dbc1c",
+    ),
+    ("f", None, [Recorded("exp_a", "art_x")], "b9aa2930f7f2d790c81fe661b7f0f24d92ccfeadd2d8e606e7e51bb9ec12b13a"),
+    (
+        "f",
+        None,
+        {"cohorts": Recorded("exp_a", "art_x"), "n": 3},
+        "b85df4a467cdb316b42aec17a33d79a53679c0a5951325d295dfaa13ff57218b",
+    ),
+]
+
+
+def test_the_fingerprint_forgives_layout_and_nothing_else() -> None:
+    """Indentation in common, line ends and trailing blanks; not words, case or blanks inside a line."""
+    one = fingerprints.fingerprint("select a\n  from t")
+    assert fingerprints.fingerprint("\n    select a  \r\n      from t\n\n") == one
+    for other in ("select a\nfrom t", "SELECT a\n  from t", "select  a\n  from t", "select a\n  from t "[:-2]):
+        assert fingerprints.fingerprint(other) != one
+
+
+def test_parameters_keep_their_types_apart() -> None:
+    """Sixteen values that look alike somewhere give sixteen fingerprints; order of keys and of sets does not count."""
+    day = datetime.date(2026, 1, 1)
+    values: list[Any] = [1, 1.0, True, "1", b"1", [1], {"1": 1}, {1: 1}, {"int": "1"}, {1}, day, str(day), 0.0, -0.0]
+    values += [datetime.datetime(2026, 1, 1), datetime.timedelta(1)]  # noqa: DTZ001 - a naive time is the case
+    assert len({fingerprints.fingerprint(params={"v": value}) for value in values}) == len(values)
+    assert fingerprints.fingerprint(params={"a": 1, "b": {3, 1}}) == fingerprints.fingerprint(
+        params={"b": {1, 3}, "a": 1}
+    )
+    nan = float("nan")
+    assert fingerprints.fingerprint(params=nan) == fingerprints.fingerprint(params=nan)
+
+
+def test_inputs_count_by_content(tmp_path: Path) -> None:
+    """A file by its bytes, a recorded result by its artifact, wherever they lie."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("same")
+    assert fingerprints.fingerprint(inputs=[tmp_path / "a"]) == fingerprints.fingerprint(inputs=[tmp_path / "b"])
+    here, there = Recorded("exp_a", "art_x"), Recorded("exp_b", "art_x")
+    assert fingerprints.fingerprint(inputs=[here]) == fingerprints.fingerprint(inputs=[there])
+    (tmp_path / "b").write_text("other")
+    assert fingerprints.fingerprint(inputs=[tmp_path / "a"]) != fingerprints.fingerprint(inputs=[tmp_path / "b"])
+
+
+def test_what_has_no_stable_form_is_refused_by_name() -> None:
+    """An object would only have an address; and a caller's own digest must be one."""
+    with pytest.raises(errors.Invalid, match=r"params\['x'\] is a object"):
+        fingerprints.fingerprint(params={"x": object()})
+    for odd in ("x" * 64, "A" * 64, "a" * 63, 1):
+        with pytest.raises(errors.Invalid, match="64 lowercase"):
+            fingerprints.check(odd)
+
+
+def test_nothing_given_has_one_documented_constant() -> None:
+    """A changed scheme would lose every earlier fingerprint, so these two values may not change by accident."""
+    assert fingerprints.NOTHING_GIVEN == "9106ab837da22bf93dd9c72ab1f1cd9e96c801a5e751efc239a8fd5d8e9b478f"
+    assert (
+        fingerprints.fingerprint("select 1", {"n": 1})
+        == "a147337e339f665962f498b7b13c9c3df54998485db72801676797ddcbcae3ce"
+    )
+
+
+@pytest.mark.parametrize(("query", "params", "inputs", "digest"), VECTORS)
+def test_known_computations_keep_their_fingerprints(query: Any, params: Any, inputs: Any, digest: str) -> None:
+    """In this session, whatever the version of Python; a change here loses what everybody recorded."""
+    assert fingerprints.fingerprint(query, params, inputs) == digest
+
+
+def test_another_session_with_another_hash_seed_comes_to_the_same() -> None:
+    """The order of sets and keys differs between processes; the fingerprint does not."""
+    code = (
+        "from rlm_memory import fingerprints\n"
+        "print(fingerprints.fingerprint('q', {'s': {'a', 'b', 'c'}, 'z': 1, 'a': {'y': 2.50, 'x': 1e3}}))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    here = fingerprints.fingerprint("q", {"a": {"x": 1000.0, "y": 2.5}, "z": 1, "s": {"c", "a", "b"}})
+    assert said == {here}
+
+
+def test_a_refusal_names_the_place() -> None:
+    """Deep inside, in inputs, a name that is no text, a value that contains itself, text that is no text."""
+    loop: list[Any] = []
+    loop.append(loop)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"params": {"a": [1, {"b": object()}]}}, r"params\['a'\]\[1\]\['b'\] is a object"),
+        ({"inputs": [1, object()]}, r"inputs\[1\] is a object"),
+        ({"inputs": {1: "a", "1": "b"}}, "inputs has the name 1, a int"),
+        ({"params": {"a": loop}}, "contains itself"),
+        ({"params": {"a": "\ud800"}}, "lone surrogate"),
+        ({"query": " \n "}, "query is empty"),
+    ]
+    for given, words in refused:
+        with pytest.raises(errors.Invalid, match=words):
+            fingerprints.fingerprint(**given)
+
+
+def test_numpy_times_are_not_integers() -> None:
+    """The item of a time in nanoseconds is an integer; its fingerprint is that of a time."""
+    np = pytest.importorskip("numpy")
+    moment = np.datetime64("2026-01-01", "ns")
+    assert fingerprints.fingerprint(params=moment) != fingerprints.fingerprint(params=int(moment.astype("int64")))
+    assert fingerprints.fingerprint(params=np.int64(3)) == fingerprints.fingerprint(params=3)
+
+
+# -- components and reasons --------------------------------------------------------------------------------------------
+
+
+def earlier(version: str = "v1", **given: Any) -> explain.Earlier:
+    return explain.Earlier("exp_a", "art_a", version, fingerprints.describe(**given).components)
+
+
+def test_the_component_that_changed_is_named() -> None:
+    """Code, one parameter, one input, the version; what is new and what is gone."""
+    before = earlier(query="a", params={"n": 1, "old": 1}, inputs={"x": 1})
+    now = fingerprints.describe("b", {"n": 2, "new": 1}, {"x": 1}).components
+    assert explain.changed(before, now, "v2") == (
+        *("code", "params['n']", "params['new']", "params['old']", "source_version"),
+    )
+    assert explain.words(before, now, "v2") == (
+        "code changed, params['n'] changed, params['new'] is new, params['old'] is gone, "
+        "source_version changed from 'v1' to 'v2' since art_a"
+    )
+    assert explain.changed(before, before.components, "v1") == ()
+
+
+def test_the_nearest_earlier_record_is_the_one_compared() -> None:
+    """The fewest changes win, then the newest, which comes first; records that say nothing are passed over."""
+    far = earlier(query="other", params={"n": 9})
+    near, twin = earlier(query="q", params={"n": 1}), earlier(query="q", params={"n": 3})
+    silent = explain.Earlier("exp_s", "art_s", "v1", {})
+    now = fingerprints.describe("q", {"n": 2}).components
+    assert explain.nearest([silent, far, near, twin], now, "v1") is near
+    assert explain.nearest([silent], now, "v1") is None
+
+
+def test_many_parameters_are_one_component() -> None:
+    """The notes beside a card stay small."""
+    found = fingerprints.describe("q", {f"p{at}": at for at in range(100)}).components
+    assert set(found) == {"code", "params"}
+
+
+# -- what code reads around it -----------------------------------------------------------------------------------------
+
+RATE = 3
+
+
+def scaled(value: int) -> int:
+    return value * RATE
+
+
+def reads_more(value: int) -> int:
+    return scaled(value) + len(str(Path.cwd()))
+
+
+def test_globals_and_own_functions_count_and_libraries_do_not() -> None:
+    """A rate two calls away is part of the computation; built-ins, classes and modules are not."""
+    found = surroundings.of_function(reads_more, ())
+    assert found.params == {
+        "scaled()": fingerprints.normal_text(fingerprints.function_text(scaled)),
+        "scaled().RATE": 3,
+    }
+    assert surroundings.of_function(reads_more, ("RATE",)).params.keys() == {"scaled()"}
+
+
+def test_what_cannot_be_told_apart_is_refused_by_name() -> None:
+    """A captured object, a partial: each holds values that no fingerprint sees."""
+    held = object()
+    bound = functools.partial(scaled, 2)
+    for function, name in ((lambda: held, "held"), (lambda: bound(), "bound")):
+        with pytest.raises(errors.Invalid, match=f"reads '{name}'"):
+            surroundings.of_function(function, ())
+        assert surroundings.of_function(function, (name,)).params == {}
+
+
+def test_a_cell_reads_what_it_does_not_set_first() -> None:
+    """So a second run of the same cell, when its own names exist, is the same computation."""
+    text = (
+        "import math\ntotal = 0\nfor x in xs:\n    total += x * math.pi\n"
+        "class A:\n    y = 1\n    z = y + in_class\n"
+        "def g(n): return n * in_function + total\n"
+        "[total * k for _ in xs]"
+    )
+    names: dict[str, Any] = {"xs": [1, 2], "k": 2, "in_class": 5, "in_function": 6}
+    ran = {"total": 9, "x": 1, "A": object(), "g": object(), "y": object(), "unused": object()}
+    code = compile(text, "c", "exec")
+    assert surroundings.of_cell(code, names | ran, ()).params == names
+    assert surroundings.of_cell(code, names, ()).params == names
