@@ -41,6 +41,17 @@ class AlreadyRunning(HostError):
         self.pid = pid
 
 
+class _Given:
+    """What this process was started with."""
+
+    umask: int | None = None
+
+
+def given_umask() -> int:
+    """The umask before `harden`: what we start for the user, and the files that we write for them, get it back."""
+    return 0o022 if _Given.umask is None else _Given.umask
+
+
 def harden() -> bool:
     """Make this process unreadable to other processes of the same user; True when that holds.
 
@@ -53,7 +64,7 @@ def harden() -> bool:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.umask(0o077)
+    _Given.umask = os.umask(0o077)
     if not sys.platform.startswith("linux"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)

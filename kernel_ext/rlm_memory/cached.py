@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from rlm_memory import errors, fingerprints, surroundings
 from rlm_memory.computations import Computation, computation
+from rlm_memory.recording import kept_tags
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +27,7 @@ def cached(
     source: Any = "unspecified",
     title: str | None = None,
     summary: str | None = None,
-    tags: Iterable[str] = (),
+    tags: Iterable[str] | None = None,
     ignore: Collection[str] = (),
     lossy: bool = False,
 ) -> Callable[[F], F]:
@@ -50,7 +51,7 @@ def cached(
     if isinstance(ignore, str):
         raise errors.Invalid("ignore must be a list of names, not one text")
     options: dict[str, Any] = {"source": source, "source_version": source_version, "summary": summary}
-    options |= {"tags": tags if isinstance(tags, str) else tuple(tags), "lossy": lossy}
+    options |= {"tags": kept_tags(tags), "lossy": lossy}
 
     def decorate(function: F) -> F:
         # Read now: a function without source is refused here, and one from a snapshot has none when it is called.

@@ -24,7 +24,7 @@ from rlm_memory.fingerprints import Described
 from rlm_memory.kept import kept
 from rlm_memory.kernel import connection
 from rlm_memory.operations import load
-from rlm_memory.recording import check_labels, describe, keep, lineage_notes, parents_of
+from rlm_memory.recording import check_labels, describe, keep, kept_tags, lineage_notes, parents_of
 from rlm_memory.results import Recorded, Resolved, Reuse
 from rlm_memory.steps import Steps, run, run_async
 
@@ -40,7 +40,7 @@ class Asked:
     source_version: Any
     title: str
     summary: str | None = None
-    tags: Iterable[str] = ()
+    tags: Iterable[str] | None = None
     derived_from: Any = ()
     lossy: bool = False
     refresh: bool = False
@@ -204,7 +204,7 @@ def computation(
     source_version: Any = None,
     inputs: Any = None,
     summary: str | None = None,
-    tags: Iterable[str] = (),
+    tags: Iterable[str] | None = None,
     derived_from: Any = (),
     lossy: bool = False,
     refresh: bool = False,
@@ -232,7 +232,7 @@ def computation(
         source_version=source_version,
         title=title,
         summary=summary,
-        tags=tags if isinstance(tags, str) else tuple(tags),
+        tags=kept_tags(tags),
         derived_from=derived_from,
         lossy=lossy,
         refresh=refresh,

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from rlm_memory import errors
+from rlm_memory import errors, wire
 
 SCHEME: Final = 1
 DEEPEST: Final = 64
@@ -245,4 +245,24 @@ def _mapping(value: Mapping[Any, Any], where: str, depth: int) -> Any:
 
 
 NOTHING_GIVEN: Final = fingerprint()
-"""The fingerprint of a record that says nothing of its computation; never reused."""
+"""The fingerprint where nothing is said of the computation; never reused."""
+
+
+def nothing_given(codec: str) -> str:
+    """What a record carries that says nothing of its computation: one constant for each codec, "" for files.
+
+    The same bytes can stand for different things (4711 and "4711"), and the identity of a result holds no type: with
+    one constant for all, the second record would come back as the first one's type.
+    """
+    return _sha256({"scheme": SCHEME, "codec": codec})
+
+
+def says_nothing(digest: str) -> bool:
+    """Whether a fingerprint is one of those constants, so that nothing may be reused under it."""
+    return digest in _NOTHING
+
+
+_NOTHING: Final = frozenset(
+    {NOTHING_GIVEN, nothing_given("")}
+    | {nothing_given(wire.codec_name(str(kind))) for name, kind in vars(wire).items() if name.startswith("MEDIA_")}
+)

@@ -82,7 +82,7 @@ def _common(prog: str, description: str) -> _Options:
     options.add_argument("--title", help="one line; required for a cell, the variable's name by default for %%keep")
     options.add_argument("--source", default="unspecified", help="where the data came from")
     options.add_argument("--source-version", default="unknown", help="its version; without one nothing is reused")
-    options.add_argument("--tag", action="append", default=[], help="a tag; may be repeated")
+    options.add_argument("--tag", action="append", help="a tag; may be repeated")
     options.add_argument("--summary", help="by default made from the schema")
     options.add_argument("--lossy", action="store_true", help="allow the changes that a refusal names")
     return options

@@ -36,7 +36,7 @@ def record(
     summary: str | None = None,
     source: Any = "unspecified",
     source_version: str = UNKNOWN,
-    tags: Iterable[str] = (),
+    tags: Iterable[str] | None = None,
     fingerprint: str | None = None,
     query: Any = None,
     params: Any = None,
@@ -55,7 +55,7 @@ def record(
         title: one line, at most 200 characters. Required.
         summary: at most 2,000 characters; by default made from the schema, without values.
         source, source_version: where the data came from, and in which version; they decide freshness.
-        tags: at most 20 of at most 80 characters.
+        tags: at most 20 of at most 80 characters. None keeps the tags that the same result already has.
         fingerprint: your own SHA-256 of the computation; or give `query` (code or SQL), `params` and `inputs` and it is
             computed (rules in `rlm_memory.fingerprints`). Only the digest leaves the kernel.
         derived_from: references that this result was made from; recorded results among `inputs` are added.
@@ -68,6 +68,8 @@ def record(
         HostUnavailable.
     """
     labels = check_labels(title, summary, source, source_version, tags)
+    if media_type is not None:
+        text("media_type", media_type)
     path = sources.as_path(obj, as_text)
     described = yield from describe(fingerprint, query, params, inputs)
     notes = lineage_notes(described, (yield from parents_of(derived_from, inputs)), compute_seconds)
@@ -107,6 +109,8 @@ def keep(
         made = {"codec": encoded.codec, "preview": encoded.preview}
         lineage = {"lossy_changes": list(encoded.changes)} if encoded.changes else {}
     try:
+        if digest == fingerprints.NOTHING_GIVEN:
+            digest = fingerprints.nothing_given(wire.codec_name(request["media_type"]))
         request |= {**labels, "source_path": str(staged.path), "query_fingerprint": digest}
         value: Mapping[str, Any] = yield from tool("memory_artifact_record", request)
     finally:
@@ -131,6 +135,11 @@ def lineage_notes(
     return {"lineage": lineage, "statistics": seconds}
 
 
+def kept_tags(tags: Any) -> Any:
+    """Tags that are used more than once: an iterator's are taken out of it; anything odd is left to `check_labels`."""
+    return tags if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(cast("Iterable[Any]", tags))
+
+
 def check_labels(title: Any, summary: Any, source: Any, source_version: Any, tags: Any) -> dict[str, Any]:
     """The card's texts, checked before anything expensive is done. The host checks them again."""
     labels: dict[str, Any] = {
@@ -140,9 +149,13 @@ def check_labels(title: Any, summary: Any, source: Any, source_version: Any, tag
     }
     if summary is not None:
         labels["summary"] = text("summary", summary, SUMMARY_CHARACTERS)
-    if isinstance(tags, str):
-        raise errors.Invalid("tags must be a list of texts, not one text")
-    labels["tags"] = [text("a tag", tag, TAG_CHARACTERS) for tag in tags]
+    if tags is None:
+        return labels
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise errors.Invalid(
+            f"tags must be a list of texts, not {'one text' if isinstance(tags, str) else type(tags).__name__}"
+        )
+    labels["tags"] = [text("a tag", tag, TAG_CHARACTERS) for tag in cast("Iterable[Any]", tags)]
     if len(labels["tags"]) > TAGS:
         raise errors.Invalid(f"tags has {len(labels['tags'])} entries, the limit is {TAGS}")
     return labels

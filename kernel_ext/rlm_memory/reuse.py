@@ -61,7 +61,7 @@ def decide(
     described: Described, source_version: Any, title: str | None, source: str | None
 ) -> Steps[tuple[Resolved | None, Reuse]]:
     """The result to reuse, or None, and why."""
-    if described.digest == fingerprints.NOTHING_GIVEN:
+    if fingerprints.says_nothing(described.digest):
         return None, Reuse(False, NOTHING_SAID)
     if source_version is None or source_version == UNKNOWN:
         return None, Reuse(False, "no source_version was given, so freshness cannot be told and nothing is reused")

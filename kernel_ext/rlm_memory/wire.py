@@ -114,6 +114,15 @@ MEDIA_FIGURE_SVG: Final = "image/svg+xml; codec=figure"
 MEDIA_FIGURE_PLOTLY: Final = "application/vnd.plotly.v1+json; codec=figure"
 
 
+def codec_name(media_type: str) -> str:
+    """The `codec` parameter of a media type: which decoder gives the object back; "" for a file as it is."""
+    for parameter in media_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "codec":
+            return value.strip().lower()
+    return ""
+
+
 class WireError(ValueError):
     """A message does not have the shape of the contract. `code` is the wire code to answer with."""
 

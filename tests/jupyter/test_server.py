@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,24 @@ def test_a_running_cell_that_uses_memory_is_shown_as_busy(
     kernel_id = server.start()
     client = server.client(kernel_id)
     run(client, RECORD)
+
+    def told() -> dict[str, Any]:
+        return server.ask("GET", f"api/kernels/{kernel_id}")
+
     code = (
-        f"import pathlib, time\n{FIND}\npathlib.Path('asked').touch()\n"
+        "import pathlib, time, datetime\nwhile not pathlib.Path('ask').exists(): time.sleep(0.05)\n"
+        f"{FIND}\nnow = datetime.datetime.now(datetime.UTC).isoformat()\n"
+        "pathlib.Path('new').write_text(now)\npathlib.Path('new').rename('asked')\nprint('answered', flush=True)\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.05)"
     )
     client.execute(code)
+    eventually(lambda: told()["execution_state"] == "busy", "the server sees that the cell runs")
+    (server.folder / "ask").touch()
     eventually((server.folder / "asked").exists, "the cell has its answer")
-    state = server.ask("GET", f"api/kernels/{kernel_id}")["execution_state"]
+    # What the cell printed after the answer has passed the server, so the answer's own messages have too.
+    answered = datetime.fromisoformat((server.folder / "asked").read_text())
+    eventually(lambda: datetime.fromisoformat(told()["last_activity"]) > answered, "the server is up to date")
+    state = told()["execution_state"]
     (server.folder / "go").touch()
     assert state == "busy"
     eventually(

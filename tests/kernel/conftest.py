@@ -1,17 +1,13 @@
-"""A fake host in this process, a real kernel on it, and ways to look at both."""
+"""A fake host in this process, and a real kernel on it."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rlm_memory.testing import FakeHost
-
-PATIENCE_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -43,14 +39,3 @@ def kernel(host: FakeHost, start_kernel: Callable[..., Any]) -> Any:
     kernel = start_kernel()
     kernel.run("%load_ext rlm_memory").ok()
     return kernel
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait for something that another process does; False after a long time."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    pause = threading.Event()
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        pause.wait(0.02)
-    return True

@@ -49,7 +49,7 @@ def test_a_host_that_cannot_start_says_its_last_words(state_root: Path, start_ke
 
 def test_the_wait_for_a_starting_host_can_be_interrupted(start_kernel: Callable[..., Any], tmp_path: Path) -> None:
     """A host that never listens: the interrupt ends the cell, and the kernel goes on."""
-    from conftest import eventually
+    from kernel_patience import eventually
 
     kernel = start_kernel()
     started = tmp_path / "started"

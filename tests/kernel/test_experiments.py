@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import eventually
+from kernel_patience import eventually
 from rlm_memory.testing import FakeHost
 
 pytestmark = [pytest.mark.kernel, pytest.mark.compat]

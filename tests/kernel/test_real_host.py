@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import eventually
 from hosts import host_says
+from kernel_patience import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -37,6 +37,40 @@ def test_a_kernel_starts_a_host_loses_it_and_goes_on(state_root: Path, start_ker
     assert after is not None
     assert after["pid"] != status["pid"]
     assert not psutil.pid_exists(status["pid"])
+
+
+def test_equal_bytes_of_different_types_come_back_as_what_each_was(start_kernel: Callable[..., Any]) -> None:
+    """4711 and "4711", None and "null", "" and b"" and an empty file: every record loads as itself, in any order."""
+    kernel = start_kernel()
+    code = (
+        "%load_ext rlm_memory\nimport pathlib\ne = memory.experiments\n"
+        "pathlib.Path('empty.txt').write_bytes(b'')\n"
+        "values = [4711, '4711', None, 'null', 'hello', b'hello', b'', '', pathlib.Path('empty.txt')]\n"
+        "refs = [e.record(v, title=f'value {i}') for i, v in enumerate(values)]\n"
+        "back = [e.load(r) for r in refs]\n"
+        "print(back == [*values[:-1], b''], [type(b).__name__ for b in back])\n"
+        "print(e.get(fingerprint=refs[0].query_fingerprint, source_version='v'), e.last_reuse.why[:17])"
+    )
+    assert kernel.run(code).ok().splitlines() == [
+        "True ['int', 'str', 'NoneType', 'str', 'str', 'bytes', 'bytes', 'str', 'bytes']",
+        "None nothing was given",
+    ]
+
+
+def test_one_fingerprint_holds_one_kind_and_what_is_left_out_stays(start_kernel: Callable[..., Any]) -> None:
+    """A named computation cannot give both a number and its text; tags left out of a repeat are not wiped."""
+    kernel = start_kernel()
+    code = (
+        "%load_ext rlm_memory\ne = memory.experiments\n"
+        "e.record(4711, title='number', query='q', tags=['keep'])\n"
+        "try:\n    e.record('4711', title='text', query='q')\n"
+        "except memory.errors.Invalid as error:\n    print(error.code)\n"
+        "e.record(4711, title='again', query='q')\nprint(e.search('again')[0].tags)\n"
+        "for bad in (dict(tags=5), dict(media_type=5)):\n"
+        "    try:\n        e.record('x', title='t', **bad)\n"
+        "    except memory.errors.Invalid:\n        print('Invalid')"
+    )
+    assert kernel.run(code).ok().splitlines() == ["VALIDATION", "('keep',)", "Invalid", "Invalid"]
 
 
 def test_frames_travel_through_the_real_host_and_back(start_kernel: Callable[..., Any]) -> None:

@@ -82,6 +82,19 @@ def test_the_same_again_is_one_card_with_the_newest_description(world: World, st
     assert (len(world.cards()), len(world.objects())) == (2, 1)
 
 
+def test_the_same_identity_never_becomes_another_kind_of_thing(world: World, store: ArtifactStore) -> None:
+    """4711 and "4711" are the same bytes: under one fingerprint the second kind is refused, and nothing changes."""
+    kept = world.record(store, b"4711", media_type="application/json; codec=json")
+    before = tree(world.root)
+    for other in ("text/plain; charset=utf-8; codec=text", "application/json"):
+        with pytest.raises(StoreError, match="another kind of result") as refused:
+            world.record(store, b"4711", media_type=other)
+        assert refused.value.code == "VALIDATION"
+    assert tree(world.root) == before
+    assert world.record(store, b"4711").experiment_id == kept.experiment_id
+    assert store.resolve(world.scope(), kept.experiment_id).artifact.media_type.endswith("codec=json")
+
+
 def test_identical_bytes_are_not_copied(world: World) -> None:
     """The source is hashed and that is all."""
     layer = RecordingLayer()

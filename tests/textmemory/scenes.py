@@ -47,7 +47,7 @@ class Clock:
 
 
 new_store: Callable[[], TextStore] = VolatileStore
-"""What a scene keeps its memories in; `test_lifecycle` puts the store on disk here as well."""
+"""What a scene keeps its memories in; `test_memory_lifecycle` puts the store on disk here as well."""
 
 
 class Scene:

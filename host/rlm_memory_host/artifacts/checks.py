@@ -19,7 +19,6 @@ from rlm_memory.wire import INVALID_ARGUMENT, VALIDATION
 
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import (
-    DEFAULT_MEDIA_TYPE,
     MAX_MEDIA_TYPE,
     MAX_SHAPE,
     MAX_SOURCE,
@@ -136,9 +135,9 @@ def _bounded(name: str, value: object, limit: int) -> str:
     return value
 
 
-def _media_type(value: str | None) -> str:
+def _media_type(value: str | None) -> str | None:
     if value is None:
-        return DEFAULT_MEDIA_TYPE
+        return None
     text = _exact("media_type", value, MAX_MEDIA_TYPE)
     kind, slash, rest = text.partition("/")
     if not (slash and kind.strip() and rest.strip()) or not text.isascii():

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from rlm_memory.wire import CARD_QUOTA_EXCEEDED
+from rlm_memory.wire import CARD_QUOTA_EXCEEDED, VALIDATION, codec_name
 
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import (
+    DEFAULT_MEDIA_TYPE,
     MAX_CARD_BYTES,
     ArtifactRefV1,
     Bounds,
@@ -237,7 +238,7 @@ class _Commit:
             artifact_id=self._artifact,
             sha256=self._sha256,
             bytes=self._size,
-            media_type=request.media_type or "",
+            media_type=request.media_type or DEFAULT_MEDIA_TYPE,
             created_at=now,
         )
         return ExperimentCardV1(
@@ -265,6 +266,7 @@ class _Commit:
     def _updated_card(self, existing: ExperimentCardV1) -> ExperimentCardV1:
         """Only what describes may change; what a caller leaves out stays. No change leaves the card as it is."""
         request = self._request
+        self._check_kind(existing)
         described = {
             "title": request.title,
             "summary": request.summary,
@@ -281,6 +283,17 @@ class _Commit:
                 state="pending", projection_revision=revision + 1 if isinstance(revision, int) else revision
             )
         return existing.model_copy(update={**described, "index": index, "updated_at": utc_text(self._origin.now())})
+
+    def _check_kind(self, existing: ExperimentCardV1) -> None:
+        """The identity holds no type, so the same bytes must not become another kind of thing under it."""
+        kept, asked = existing.artifact.media_type, self._request.media_type
+        if asked is not None and codec_name(kept) != codec_name(asked):
+            raise StoreError(
+                "the same bytes are already recorded under this fingerprint and source version as another kind of "
+                f"result ({kept or 'no media type'}, not {asked}); nothing was changed. Give a query_fingerprint "
+                "(query=, params= or fingerprint=) or a source_version that tells the two apart",
+                VALIDATION,
+            )
 
     def _state(self, path: Path) -> os.stat_result | None:
         try:

@@ -143,6 +143,13 @@ class Attachment:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
+    async def is_answering(self) -> bool:
+        """Whether the kernel's process is known, waiting for the kernel's own word where it is not."""
+        until = time.monotonic() + 2 * PID_SECONDS
+        while self.identity.process is None and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        return self.identity.process is not None
+
     def let_go(self) -> None:
         """Whoever started the kernel will not restart it: once its process ends, it is gone."""
         self._final = True

@@ -46,7 +46,8 @@ class AttachLine(_Line):
     type: Literal["attach"]
     protocol: int
     connection_file: Annotated[str, Field(min_length=1, max_length=4096)]
-    pid: Annotated[int, Field(ge=1, le=1 << 31)]
+    pid: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
+    """None where whoever asks does not know it: the kernel itself is asked."""
     cwd: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
     extension: Annotated[str, Field(max_length=64)] = ""
 

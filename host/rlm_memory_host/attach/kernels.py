@@ -41,10 +41,13 @@ PROOF_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """A kernel that asks to be served. `cwd` is its folder; only `pid`'s liveness is used."""
+    """A kernel that asks to be served. `cwd` is its folder; only `pid`'s liveness is used.
+
+    Without a `pid` the kernel is asked for it, and must answer.
+    """
 
     connection_file: Path
-    pid: int
+    pid: int | None
     cwd: Path
     extension: str
 
@@ -104,14 +107,18 @@ class Kernels(Mapping[Path, Attachment]):
 
     async def attach(self, request: AttachRequest) -> Attachment:
         """Serve a kernel from now on; asking twice is asking once. Raises HostError with a code."""
-        process = identify(request.pid)
-        if process is None:
+        process = identify(request.pid) if request.pid is not None else None
+        if process is None and request.pid is not None:
             raise ProtocolError("pid: no such process of this user", wire.INVALID_ARGUMENT)
         path = request.connection_file
         lock = self._busy.setdefault(path, asyncio.Lock())
         try:
             async with lock:
-                return await self._attach(path, process, request)
+                attachment = await self._attach(path, process, request)
+                if request.pid is None and not await attachment.is_answering():
+                    await self._drop(self._held[path])
+                    raise ProtocolError("connection_file: no kernel answers behind it", wire.INVALID_ARGUMENT)
+                return attachment
         finally:
             if not lock.locked() and path not in self._held:
                 self._busy.pop(path, None)
@@ -148,7 +155,7 @@ class Kernels(Mapping[Path, Attachment]):
         elif not path.exists():
             self._forget(path, promise.session)
 
-    async def _attach(self, path: Path, process: ProcessId, request: AttachRequest) -> Attachment:
+    async def _attach(self, path: Path, process: ProcessId | None, request: AttachRequest) -> Attachment:
         described, project = await self._look(path, request.cwd)
         held = self._held.get(path)
         if held is not None and held.connection.fingerprint != described.fingerprint:
@@ -267,7 +274,7 @@ class Kernels(Mapping[Path, Attachment]):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def _fresh(self, path: Path, process: ProcessId, project: Project, request: AttachRequest) -> Identity:
+    def _fresh(self, path: Path, process: ProcessId | None, project: Project, request: AttachRequest) -> Identity:
         promise = self._promised.get(path)
         session = promise.session if promise is not None else new_ulid()
         return Identity(

@@ -42,7 +42,7 @@ def specification(python: str) -> dict[str, Any]:
 
 def server_settings() -> dict[str, Any]:
     """What the Jupyter server's configuration file of this distribution holds."""
-    return {"MappingKernelManager": {"untracked_message_types": list(UNTRACKED)}}
+    return {"ServerApp": {"jpserver_extensions": {"rlm_memory_host.attach.serverext": True}}}
 
 
 def folder(prefix: Path | None, *, user: bool) -> Path:

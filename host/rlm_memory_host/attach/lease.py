@@ -16,15 +16,20 @@ from pathlib import Path
 from rlm_memory_host.process import FileLock, private_folder
 
 
-def lease_folder() -> Path:
-    """The folder of this user's leases, made if needed. Raises SettingsError when it is not safely ours."""
+def runtime_folder() -> Path:
+    """This user's short-lived folder, made if needed. Raises SettingsError when it is not safely ours."""
     system = Path("/run/user") / str(os.geteuid())
     try:
         ours = system.stat().st_uid == os.geteuid()
     except OSError:
         ours = False
     base = system / "rlm-memory" if ours else Path("/tmp") / f"rlm-memory-{os.geteuid()}"
-    return private_folder(private_folder(base) / "leases")
+    return private_folder(base)
+
+
+def lease_folder() -> Path:
+    """The folder of this user's leases, made if needed. Raises SettingsError when it is not safely ours."""
+    return private_folder(runtime_folder() / "leases")
 
 
 def lease(connection_file: Path) -> FileLock:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,9 +24,10 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from rlm_memory import wire
 
 from rlm_memory_host import settings
-from rlm_memory_host.attach import dial
+from rlm_memory_host.attach import dial, sandbox
 from rlm_memory_host.attach.environment import kernel_environment
 from rlm_memory_host.errors import HostError, SettingsError
+from rlm_memory_host.settings import Settings
 
 
 class MemoryProvisioner(LocalProvisioner):
@@ -35,6 +37,9 @@ class MemoryProvisioner(LocalProvisioner):
     _state_root: Path | None = None
     _connection_file: Path | None = None
     _session_dir: Path | None = None
+    _objects: Path | None = None
+    _channels: Path | None = None
+    """The folder of a sandboxed kernel's sockets; None without a sandbox."""
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Have a host and a session, then give the launch arguments with the kernel's environment.
@@ -43,7 +48,10 @@ class MemoryProvisioner(LocalProvisioner):
         that was asked for with memory does not start without.
         """
         try:
-            return await self._prepared(await super().pre_launch(**kwargs))
+            environ = _without_outer_session(kwargs.get("env") or os.environ)
+            loaded = settings.load(environ=environ).settings
+            bwrap = self._enter_sandbox() if loaded.kernel.sandbox == "bubblewrap" else None
+            return await self._prepared(await super().pre_launch(**kwargs), loaded, bwrap)
         except HostError as error:
             self._release()
             raise RuntimeError(f"rlm-memory: {error}") from error
@@ -51,11 +59,19 @@ class MemoryProvisioner(LocalProvisioner):
             self._release()
             raise
 
-    async def _prepared(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _enter_sandbox(self) -> str:
+        """Before the connection file is written: sockets in a folder instead of ports, since there is no network."""
+        bwrap = sandbox.program()
+        manager: Any = self.parent
+        self._channels = sandbox.channels_folder(str(self.kernel_id))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        manager.transport, manager.ip, manager.cache_ports = "ipc", str(self._channels / "k"), False
+        # Signals of a terminal reach bwrap and not the kernel behind it.
+        self.kernel_spec.interrupt_mode = "message"
+        return bwrap
+
+    async def _prepared(self, kwargs: dict[str, Any], loaded: Settings, bwrap: str | None) -> dict[str, Any]:
         given: dict[str, str] = kwargs["env"]
-        # An outer RLM session's folder is not this kernel's, and no reason to refuse a state root.
-        environ = {name: value for name, value in given.items() if name != "RLM_SESSION_DIR"}
-        loaded = settings.load(environ=environ).settings
+        environ = _without_outer_session(given)
         cwd = Path(kwargs.get("cwd") or Path.cwd()).absolute()
         await asyncio.to_thread(self._reach_host, loaded.state_root, cwd, environ)
         assert self._session_dir is not None
@@ -67,7 +83,15 @@ class MemoryProvisioner(LocalProvisioner):
                 "(rlm-memory doctor says which)",
                 ", ".join(made.removed),
             )
-        return {**kwargs, "env": made.variables}
+        if bwrap is None:
+            return {**kwargs, "env": made.variables}
+        assert self._channels is not None
+        assert self._connection_file is not None
+        places = sandbox.Places(
+            loaded.state_root, self._session_dir, self._channels, self._objects, self._connection_file, cwd
+        )
+        inside = sandbox.environment(made.variables)
+        return {**kwargs, "env": inside, "independent": True, "cmd": sandbox.command(bwrap, places, kwargs["cmd"])}
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Start the process and have the host attach to it."""
@@ -92,15 +116,17 @@ class MemoryProvisioner(LocalProvisioner):
         kept = self._lifeline is not None and not dial.is_gone(self._lifeline)
         if kept and (path, state_root) == (self._connection_file, self._state_root):
             return
-        self._release()
+        self._drop_lifeline()
         question = {
             "type": "prepare",
             "protocol": wire.PROTOCOL,
             "connection_file": str(path),
             "cwd": str(cwd),
+            "objects": self._channels is not None,
         }
         self._lifeline, answer = dial.open_line_starting(state_root, question, environ)
         self._session_dir = Path(answer["session_dir"])
+        self._objects = Path(answer["objects"]) if answer.get("objects") else None
         self._connection_file, self._state_root = path, state_root
 
     def _register(self, cwd: Path) -> None:
@@ -123,7 +149,18 @@ class MemoryProvisioner(LocalProvisioner):
         # As the manager passes it to the kernel: under its real path.
         return Path(os.path.realpath(name))
 
-    def _release(self) -> None:
+    def _drop_lifeline(self) -> None:
         lifeline, self._lifeline = self._lifeline, None
         if lifeline is not None:
             lifeline.close()
+
+    def _release(self) -> None:
+        self._drop_lifeline()
+        channels, self._channels = self._channels, None
+        if channels is not None:
+            shutil.rmtree(channels, ignore_errors=True)
+
+
+def _without_outer_session(environ: Mapping[str, str]) -> dict[str, str]:
+    """An outer RLM session's folder is not this kernel's, and no reason to refuse a state root."""
+    return {name: value for name, value in environ.items() if name != "RLM_SESSION_DIR"}

@@ -1,7 +1,7 @@
 """The command `rlm-memory`: what an operator types.
 
 Owns: the entry point, the exit codes (0 fine, 1 degraded or findings, 2 failure or bad use), how errors are shown. Does
-not own: what commands do (`cli.host`, `cli.config`, `cli.kernel`, and `rlm_memory_host.demo`).
+not own: what commands do (the other modules here, and `rlm_memory_host.demo`).
 
 The first thing that happens is `process.harden`: before arguments, settings or secrets are read.
 """

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_memory_host.cli import config, fake_honcho, host, kernel, memory, outbox
+from rlm_memory_host.cli import config, doctor, fake_honcho, host, jupyter, kernel, memory, outbox
 from rlm_memory_host.contracts.version import version
 
 
@@ -21,6 +21,10 @@ def application() -> Any:
     app.add_typer(host.commands, name="host")
     app.add_typer(config.commands, name="config")
     app.add_typer(kernel.commands, name="kernel")
+    app.command("lab", context_settings=dict(jupyter.PASSED_ON))(jupyter.lab)
+    app.command("run")(jupyter.run)
+    app.command("attach")(jupyter.attach)
+    app.command("doctor")(doctor.command)
     app.add_typer(memory.commands, name="memory")
     app.add_typer(memory.audit_commands, name="audit")
     app.add_typer(outbox.commands, name="outbox")

@@ -3,7 +3,8 @@
 Owns: `filters=` as a list of (column, operator, value) tuples that must all hold, or a list of such lists of which one
 must hold; operators == != < <= > >= in, not in. The meaning is pandas': as in `frame[frame.column > value]`, where an
 NA in the mask drops the row. A condition that the Parquet types can decide alone is also given as `Simple`, for pruning
-and for a fast engine; every other is decided on the decoded column.
+and for a fast engine; every other is decided on the decoded column. Text and bytes are never cast into one another or
+into another type, though pandas' Arrow columns do: the two against each other are refused, whatever dtype holds them.
 
 Does not own: reading (`scan`). Types are checked before anything is read: a pruned row group would hide a TypeError.
 """
@@ -17,7 +18,7 @@ from typing import Any, cast
 
 from rlm_memory import errors
 from rlm_memory.codecs import axes
-from rlm_memory.codecs.libraries import class_of, numpy, pandas
+from rlm_memory.codecs.libraries import class_of, numpy, pandas, pyarrow
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -78,21 +79,26 @@ def _condition(item: Any) -> Condition:
     if op in ("in", "not in"):
         if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
             raise errors.Invalid(f"filters: {op!r} wants a list of values, not a {class_of(value).__name__}.")
-        value = list(value)
+        value = [_octets(one) for one in value]
     elif class_of(value) in (list, tuple, set, dict) or getattr(value, "ndim", 0):
         raise errors.Invalid(f"filters: {op!r} wants one value; use 'in' for several.")
-    return Condition(label, op, value)
+    return Condition(label, op, _octets(value))
+
+
+def _octets(value: Any) -> Any:
+    """A bytearray compares as its bytes; pandas takes it for a list of numbers."""
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def mask(series: Any, condition: Condition) -> Any:
     """A numpy array of bool: the rows of a decoded Series that fulfil the condition. Raises `errors.Invalid`."""
     try:
         if condition.op in ("in", "not in"):
-            found = series.isin(condition.value)
+            found = series.isin(_uncast(series, condition.value))
             found = ~found if condition.op == "not in" else found
         else:
             found = _COMPARE[condition.op](series, condition.value)
-    except (TypeError, ValueError) as fault:
+    except (TypeError, ValueError, NotImplementedError) as fault:
         raise errors.Invalid(f"filters: {condition.label!r} {condition.op} ...: {str(fault)[:200]}") from fault
     if found.dtype != bool:
         found = found.fillna(False)
@@ -101,9 +107,55 @@ def mask(series: Any, condition: Condition) -> Any:
 
 def check(series: Any, note: dict[str, Any], condition: Condition) -> None:
     """Raise `errors.Invalid` for a comparison that the column's type lacks; `series` is the column with no rows."""
+    _check_letters(series, note, condition)
     if condition.op in ORDERED and note["kind"] in ("object", "tagged"):
         _check_cells(note, condition)
     mask(series, condition)
+
+
+def _check_letters(series: Any, note: dict[str, Any], condition: Condition) -> None:
+    """Refuse bytes against text and text against bytes."""
+    holds = _letters(series, note)
+    values = condition.value if condition.op in ("in", "not in") else [condition.value]
+    for value in values:
+        if holds is not None and isinstance(value, bytes if holds == "text" else str):
+            raise errors.Invalid(
+                f"filters: {condition.label!r} {condition.op} ...: the column is {holds}, "
+                f"the value is a {class_of(value).__name__}; pass {'str' if holds == 'text' else 'bytes'}."
+            )
+
+
+def _letters(series: Any, note: dict[str, Any]) -> str | None:
+    """The word text or bytes where the column can hold nothing else."""
+    pd, dtype = pandas(), series.dtype
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if isinstance(dtype, pd.ArrowDtype):
+        return _arrow_letters(dtype.pyarrow_dtype)
+    if note["kind"] == "object":
+        return {"text": "text", "bytes": "bytes", "bytearray": "bytes"}.get(note["cell"]["form"])
+    if isinstance(dtype, pd.CategoricalDtype) and len(dtype.categories):
+        kinds = {class_of(label) for label in dtype.categories}
+        return "text" if kinds == {str} else "bytes" if kinds == {bytes} else None
+    return None
+
+
+def _arrow_letters(type_: Any) -> str | None:
+    types = pyarrow().types
+    if types.is_dictionary(type_):
+        return _arrow_letters(type_.value_type)
+    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+        return "text"
+    octets = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return "bytes" if any(is_kind(type_) for is_kind in octets) else None
+
+
+def _uncast(series: Any, values: list[Any]) -> list[Any]:
+    """Values for `isin`: on an Arrow column of numbers or times it would parse text, where == finds no match."""
+    dtype = series.dtype
+    if not isinstance(dtype, pandas().ArrowDtype) or _arrow_letters(dtype.pyarrow_dtype) is not None:
+        return values
+    return [one for one in values if not isinstance(one, str | bytes)]
 
 
 _CELLS: dict[str, tuple[type, ...]] = {"text": (str,), "int": (int, float), "float": (int, float), "bool": (int, float)}

@@ -2,7 +2,8 @@
 
 Owns: resolving labels to physical columns with pandas' own rules, which rows are meant, the labels of the rows that
 are left, and the forms `as_=` of a result. Rows are positions in the recorded object; filters apply to those; a sample
-is drawn from what is left, in recorded order, by a fixed seed. Does not own: reading (`scan`), decoding (`frames`).
+is drawn from what is left by a fixed seed and keeps the order of `rows`. Does not own: reading (`scan`), decoding
+(`frames`).
 """
 
 from __future__ import annotations
@@ -93,20 +94,30 @@ def _pick_labels(header: Any, wanted: Any) -> Picked:
 
 
 def cut_of(rows: Any) -> slice:
-    """`rows` as a slice. Raises `errors.Invalid`."""
+    """`rows` as a slice; a range is none, as its ends do not count from the back. Raises `errors.Invalid`."""
     if isinstance(rows, tuple) and len(cast("tuple[Any, ...]", rows)) == 2:
         return slice(*cast("tuple[Any, Any]", rows))
-    if isinstance(rows, range):
-        return slice(rows.start, rows.stop, rows.step)
     if not isinstance(rows, slice):
-        raise errors.Invalid("rows: pass a slice or (start, stop), in row positions of the recorded object.")
+        raise errors.Invalid("rows: pass a slice, (start, stop) or a range, in row positions of the recorded object.")
     return cast("slice[Any, Any, Any]", rows)
 
 
 def span_of(rows: Any, total: int) -> range:
-    """`rows` as a range of positions: a slice, a (start, stop) pair or a range."""
+    """`rows` as a range of positions. A slice or a (start, stop) pair cuts as `iloc` does, a range is its positions.
+
+    Raises `errors.Invalid` for a range with a position that the recorded object lacks.
+    """
     if rows is None:
         return range(total)
+    if isinstance(rows, range):
+        ends = (rows[0], rows[-1]) if rows else ()
+        outside = [at for at in ends if not 0 <= at < total]
+        if outside:
+            raise errors.Invalid(
+                f"rows: {rows!r} holds the position {outside[0]}, the recorded object has {total} rows from 0; "
+                "a slice or (start, stop) counts from the end and is cut to what is there."
+            )
+        return rows or range(0)
     cut = cut_of(rows)
     try:
         span = range(total)[cut]
@@ -153,29 +164,40 @@ def sampled(positions: Any, request: Request) -> Any:
     if (
         isinstance(want, bool)
         or not isinstance(want, int | float)
-        or want < 0
-        or (isinstance(want, float) and want > 1)
+        or not want >= 0
+        or (isinstance(want, float) and not want <= 1)
     ):
         raise errors.Invalid("sample: pass a number of rows (int) or a fraction between 0 and 1 (float).")
     count = min(want, len(positions)) if isinstance(want, int) else round(want * len(positions))
-    chosen = np.random.default_rng(request.seed).choice(len(positions), size=count, replace=False)
+    try:
+        draw = np.random.default_rng(request.seed)
+    except (TypeError, ValueError) as fault:
+        raise errors.Invalid("seed: pass a whole number that is not negative.") from fault
+    chosen = draw.choice(len(positions), size=count, replace=False)
     return positions[np.sort(chosen)]
 
 
 def _take(file: Any, names: list[str], positions: Any) -> tuple[Any, Any]:
-    """Rows by position, one row group in memory at a time."""
+    """Rows by position, in the order of `positions`, one row group in memory at a time."""
     np, pa = numpy(), pyarrow()
     tables: list[Any] = []
+    edges: list[int] = []
     start = 0
     for number in range(file.metadata.num_row_groups):
         stop = start + file.metadata.row_group(number).num_rows
         inside = positions[(positions >= start) & (positions < stop)]
         if len(inside):
             tables.append(parquet_file.read(file, names, [number]).take(pa.array(inside - start)))
+        edges.append(stop)
         start = stop
     if not tables:
         return scan.select(Path(), file, scan.Plan(names, 0, 0, []))
-    return pa.concat_tables(tables), np.asarray(positions)
+    table = pa.concat_tables(tables)
+    groups = np.searchsorted(np.asarray(edges), positions, side="right")
+    read = np.argsort(groups, kind="stable")
+    if (read[:-1] > read[1:]).any():
+        table = table.take(pa.array(np.argsort(read)))
+    return table, positions
 
 
 def _tests(file: Any, note: dict[str, Any], layout: Layout, wanted: Any) -> list[list[scan.Test]]:
@@ -279,7 +301,9 @@ def _kept_labels(note: dict[str, Any], positions: Any, request: Request) -> Any:
     start, _, step = note["index"]["range"]
     name = tagged.untag(note["index"]["names"][0])
     if request.filters is None and request.sample is None:
-        return pd.RangeIndex(*note["index"]["range"], name=name)[cut_of(request.rows)]
+        rows = request.rows
+        cut = slice_of(span_of(rows, int(note["rows"]))) if isinstance(rows, range) else cut_of(rows)
+        return pd.RangeIndex(*note["index"]["range"], name=name)[cut]
     return pd.Index(start + step * positions, dtype="int64", name=name)
 
 
