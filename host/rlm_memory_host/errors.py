@@ -174,3 +174,50 @@ class ToolCancelled(ToolError):
     """The caller's interrupt or the host's shutdown ended the call."""
 
     default_code = wire.CANCELLED
+
+
+class RemoteError(HostError):
+    """Base of what calling the memory service can end with, by what is known of the outcome.
+
+    `status` is the HTTP status where there was one; `retry_after` the seconds that the service asked for (not capped),
+    None where it asked for nothing sensible. No text of the service is kept: a refusal repeats the content it refuses.
+    """
+
+    default_code = "REMOTE"
+
+    def __init__(
+        self, message: str, code: str | None = None, *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, code)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class RemoteUnavailable(RemoteError):
+    """The call did not reach the service, or it is set up wrongly: nothing was stored."""
+
+    default_code = "REMOTE_UNAVAILABLE"
+
+
+class RemoteBusy(RemoteError):
+    """The service asks to come back later: nothing was stored."""
+
+    default_code = "REMOTE_BUSY"
+
+
+class RemoteRejected(RemoteError):
+    """The service understood and refuses this very request; sending it again cannot help."""
+
+    default_code = "REMOTE_REJECTED"
+
+
+class RemoteAuth(RemoteError):
+    """The credential is missing, expired (401) or not allowed to do this (403)."""
+
+    default_code = "REMOTE_AUTH"
+
+
+class RemoteUnknownOutcome(RemoteError):
+    """The call was sent and no usable answer came: it may have been carried out, now or a little later."""
+
+    default_code = "REMOTE_UNKNOWN_OUTCOME"

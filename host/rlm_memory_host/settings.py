@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from rlm_memory import wire
 
+from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
 from rlm_memory_host.errors import SettingsError
 
 FILE_NAME: Final = "rlm-memory.toml"
@@ -126,6 +127,8 @@ class Settings(_Section):
     host: HostSettings = HostSettings()
     kernel: KernelSettings = KernelSettings()
     display: DisplaySettings = DisplaySettings()
+    honcho: HonchoSettings | None = None
+    outbox: OutboxSettings = OutboxSettings()
 
     @property
     def artifact_root(self) -> Path:

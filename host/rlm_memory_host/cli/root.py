@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_memory_host.cli import config, doctor, host, jupyter, kernel, memory
+from rlm_memory_host.cli import config, doctor, fake_honcho, host, jupyter, kernel, memory, outbox
 from rlm_memory_host.contracts.version import version
 
 
@@ -27,6 +27,8 @@ def application() -> Any:
     app.command("doctor")(doctor.command)
     app.add_typer(memory.commands, name="memory")
     app.add_typer(memory.audit_commands, name="audit")
+    app.add_typer(outbox.commands, name="outbox")
+    app.command("fake-honcho")(fake_honcho.command)
     if importlib.util.find_spec("rlm_memory_host.demo") is not None:
         app.command("demo")(importlib.import_module("rlm_memory_host.demo").command)
     return typer.main.get_command(app)
