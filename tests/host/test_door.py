@@ -213,8 +213,9 @@ class TestCommandLine:
         shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         assert shown.stdout.splitlines()[-1] == "[]"
 
-    def test_config_show_round_trips(self, tmp_path: Path) -> None:
+    def test_config_show_round_trips(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is shown can be written into a file and means the same."""
+        monkeypatch.delenv("RLM_MEMORY_STATE_ROOT", raising=False)
         root = str(tmp_path / "state")
         shown = command("config", "show", "--state-root", root, cwd=tmp_path)
         again = tmp_path / "again.toml"

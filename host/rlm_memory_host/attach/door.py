@@ -32,7 +32,7 @@ from rlm_memory_host.process import private_folder
 MAX_CONNECTIONS: Final = 512
 LINE_SECONDS: Final = 5.0
 """Time a peer has to send its line, seconds."""
-BACKLOG: Final = 64
+BACKLOG: Final = 512
 
 
 class _Line(BaseModel):

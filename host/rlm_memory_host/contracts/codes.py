@@ -96,9 +96,13 @@ _ROWS: Final = (
     Code("SETTINGS", None, -32603, 500, 2, "The configuration is wrong; the message names the key."),
     Code("CREDENTIAL", None, -32603, 500, 2, "A credential is missing or unusable."),
     Code("UNSUPPORTED_PLATFORM", None, -32603, 501, 2, "The host does not run on this system."),
+    Code("LAYER_UNAVAILABLE", None, -32008, 503, 2, "A layer of the text memory cannot be opened; the others work."),
+    Code("VERSION_CONFLICT", None, -32602, 409, 2, "The memory changed since it was read; read it again."),
+    Code("LIMIT_EXCEEDED", None, -32602, 413, 2, "A text is over a documented limit; the message has the number."),
+    Code("SUSPECT_TRUNCATION", None, -32005, 409, 2, "A topic file lost blocks; an operator must look first."),
     Code("HOST_RUNNING", None, -32603, 409, 2, "Another host holds this state root."),
     Code("KERNEL_LEASED", None, -32002, 409, 2, "Another host serves this kernel (attaching)."),
-    Code("PEER_REFUSED", None, -32003, 403, 2, "The local socket serves the host's own user only (attaching)."),
+    Code("PEER_REFUSED", None, -32003, 403, 2, "Another user, or a process that is not that kernel (attaching)."),
 )
 
 CODES: Final[Mapping[str, Code]] = {row.code: row for row in _ROWS}
