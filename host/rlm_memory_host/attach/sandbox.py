@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rlm_memory import wire
+
 from rlm_memory_host.attach.lease import runtime_folder
 from rlm_memory_host.errors import SettingsError
 from rlm_memory_host.process import private_folder
@@ -40,7 +42,8 @@ class Places:
     objects: Path | None
     connection_file: Path
     cwd: Path
-    python: tuple[Path, ...] = (Path(sys.prefix), Path(sys.base_prefix))
+    # The kernel side too: installed from a checkout it lies outside the environment, perhaps below a hidden folder.
+    python: tuple[Path, ...] = (Path(sys.prefix), Path(sys.base_prefix), Path(wire.__file__).parent)
 
 
 def program() -> str:
