@@ -74,7 +74,8 @@ def test_a_killed_set_up_is_taken_up_again_and_uv_is_used_where_it_is(tmp_path: 
     while process.poll() is None and not list(packages.glob("*.dist-info")):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "the set-up was over before it could be killed"
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "the set-up was over before it could be killed"
     newcomer.run("setup")
     newcomer.run("run", "uv", "pip", "check", "--python", str(newcomer.clone / ".venv"))
     assert "rlm_memory" in newcomer.run("run", "python", "-c", "import rlm_memory_host, rlm_memory; print(rlm_memory)")
