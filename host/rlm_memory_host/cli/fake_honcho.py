@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,8 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="Of the faults that strike by chance.")] = 0,
 ) -> None:
     """Serve a fake Honcho on 127.0.0.1 until Ctrl-C. Everything is in memory; nothing is persisted."""
+    import asyncio
+
     from rlm_memory_host.honcho.fake import FakeHoncho, Fault, Plan
     from rlm_memory_host.honcho.fake.server import address, build
 
