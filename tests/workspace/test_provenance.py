@@ -42,5 +42,5 @@ def test_the_versions_named_are_those_of_the_lock(lock: str):
 
 
 def test_no_package_under_the_agpl_is_locked():
-    """Honcho is a service that others run; its server is not installed. Its client, `honcho-ai`, only tests our fake."""
+    """Honcho is a service that others run; its server is not installed. Its client only tests our fake."""
     assert "honcho" not in locked("requirements.lock").keys() | locked("requirements-compat.lock").keys()
