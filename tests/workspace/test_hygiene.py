@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -62,3 +63,11 @@ def test_tests_see_a_home_of_their_own():
     assert Path.home() == home
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "JUPYTER_DATA_DIR", "IPYTHONDIR", "RLM_MEMORY_STATE_ROOT"):
         assert Path(os.environ[name]).is_relative_to(home), name
+
+
+def test_no_two_modules_of_tests_have_one_name():
+    """pytest imports a test by its file's name: of two with one name the whole suite stops at collection."""
+    names = [path.name for path in TESTS.rglob("test_*.py")]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    assert names
+    assert not twice, f"rename one of each: {twice}"
