@@ -70,11 +70,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who records, when, and whether the card is meant for remote indexing."""
+    """Who records, when, and whether the card is meant for remote indexing.
+
+    `card` is one that was made elsewhere and comes here with its bytes (an import): it is kept as it is, and the card
+    that is here already, if any, is not changed by it.
+    """
 
     scope: Scope
     now: Callable[[], datetime]
     index_state: IndexStateName
+    card: ExperimentCardV1 | None = None
 
 
 def commit(
@@ -229,6 +234,8 @@ class _Commit:
             publish(self._files, temporary, target)
 
     def _card(self, existing: ExperimentCardV1 | None) -> ExperimentCardV1:
+        if self._origin.card is not None:
+            return existing or self._origin.card
         return self._new_card() if existing is None else self._updated_card(existing)
 
     def _new_card(self) -> ExperimentCardV1:

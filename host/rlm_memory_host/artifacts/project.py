@@ -66,7 +66,7 @@ class Project:
         self, origin: Origin, request: RecordRequest, source: Source, *, check: Check, progress: Progress | None
     ) -> Outcome:
         """Keep the source's bytes and a card; durable when it returns. See the module for the order."""
-        self._prepare()
+        self.prepare()
         self.parts.catalogue.refresh()
         self._refuse_hopeless(source.size)
         outcome = None
@@ -140,7 +140,7 @@ class Project:
 
     # -- folders and temp files --------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Make the project's folders, durably, and sweep; once in a process, and again when they have vanished."""
         if self._prepared and self._is_there():
             return

@@ -130,7 +130,7 @@ class ArtifactStore:
 
         with self._call("record"):
             checked = check_record(request, self._bounds)
-            project = self._project(scope)
+            project = self.project(scope)
             origin = Origin(scope, self._clock, self._index_state)
             with open_source(self._files, scope, checked.source_path, self._bounds.artifact_bytes) as source:
                 outcome = project.record(origin, checked, source, check=check, progress=progress)
@@ -146,7 +146,7 @@ class ArtifactStore:
         """
         with self._call("resolve"):
             current = check_version(current_source_version)
-            parts = self._project(scope).parts
+            parts = self.project(scope).parts
             card = parts.cards.read(experiment_id)
             path = parts.layout.object(card.artifact.artifact_id)
             verdict = self._verifier.verify(
@@ -163,7 +163,7 @@ class ArtifactStore:
         """Cards of the caller's project that match, best first. Raises StoreError (INVALID_ARGUMENT), Disposed."""
         with self._call("search"):
             checked = check_search(request, self._bounds)
-            parts = self._project(scope).parts
+            parts = self.project(scope).parts
 
             def read(experiment: str) -> tuple[ExperimentCardV1, bool] | None:
                 try:
@@ -187,7 +187,7 @@ class ArtifactStore:
         64 KiB), Disposed.
         """
         with self._call("annotate"):
-            parts = self._project(scope).parts
+            parts = self.project(scope).parts
             parts.cards.read(experiment_id)
             if annotation is None:
                 return read_sidecar(self._files, parts.layout, experiment_id)
@@ -200,7 +200,7 @@ class ArtifactStore:
     def status(self, scope: Scope) -> dict[str, Any]:
         """Health and counts: numbers and settings only, no name, text, path or id (section 33)."""
         with self._call("status"):
-            project = self._project(scope)
+            project = self.project(scope)
             catalogue = project.parts.catalogue
             catalogue.refresh()
             counted = project.parts.lock.book()[1]
@@ -221,7 +221,7 @@ class ArtifactStore:
     def diagnostics(self, scope: Scope) -> list[Diagnostic]:
         """Files in the cards folder that are no card of this project, and why. For operators."""
         with self._call("diagnostics"):
-            catalogue = self._project(scope).parts.catalogue
+            catalogue = self.project(scope).parts.catalogue
             catalogue.refresh()
             return catalogue.diagnostics()
 
@@ -261,7 +261,11 @@ class ArtifactStore:
         if self._closed:
             raise Disposed("the store is closed")
 
-    def _project(self, scope: Scope) -> Project:
+    def project(self, scope: Scope) -> Project:
+        """The pieces of the caller's project, for what operators do (`operators`, `removal`, `export`, `importers`).
+
+        Raises StoreError (INVALID_SCOPE) where the caller has no project.
+        """
         project_id = scope.project_id
         if not project_id:
             raise StoreError("this caller has no project", INVALID_SCOPE)
