@@ -52,7 +52,7 @@ class ArtifactSettings(_Section):
     """The artifact store. The defaults of the bounds are section 28.5's and are the most that a bound may be.
 
     `allow_larger` is the operator's explicit word that `max_artifact_bytes`, `max_project_bytes` and `max_cards` may
-    go above them, up to 1 TiB, 100 TiB and 1,000,000.
+    go above them, up to 1 TiB, 100 TiB and 1,000,000. `undo_days`: how long a removed result can be brought back.
     """
 
     enabled: bool = True
@@ -69,6 +69,7 @@ class ArtifactSettings(_Section):
     max_columns: Annotated[int, Field(ge=1, le=256)] = 256
     max_column_chars: Annotated[int, Field(ge=1, le=128)] = 128
     max_search_results: Annotated[int, Field(ge=1, le=20)] = 20
+    undo_days: Annotated[int, Field(ge=0, le=3650)] = 30
 
     @model_validator(mode="after")
     def _only_downward(self) -> ArtifactSettings:
