@@ -1,7 +1,8 @@
 """How an encoded file comes into being: under a temporary name, proven, then renamed.
 
-Owns: the two names and the clean-up. Order: create `.part-<random><suffix>`, write, prove that it reads back, rename to
-`<random><suffix>`. A crash before the rename leaves one `.part-` file; an exception or an interrupt leaves nothing.
+Owns: the two names and the clean-up, and what tells one version of a file from another. Order: create
+`.part-<random><suffix>`, write, prove that it reads back, rename to `<random><suffix>`. A crash before the rename
+leaves one `.part-` file; an exception or an interrupt leaves nothing.
 Durability is not ours: the host copies and syncs the bytes into its store.
 """
 
@@ -13,6 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PART = ".part-"
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """Device, inode, size, mtime and ctime: another version of the file differs in one of them."""
+    found = path.stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 @contextmanager

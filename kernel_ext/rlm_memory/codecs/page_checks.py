@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_memory import errors
+from rlm_memory.codecs import files
 
 _verified: dict[tuple[int, ...], set[tuple[int, int]]] = {}
 _lock = threading.Lock()
@@ -23,8 +24,7 @@ _FILES_REMEMBERED = 256
 
 def verify(path: Path, file: Any, chunks: Iterable[tuple[int, int]]) -> None:
     """Check (row group, leaf column) chunks. Raises `errors.Integrity` at the first page whose bytes changed."""
-    found = path.stat()
-    key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    key = files.identity(path)
     with _lock:
         if key not in _verified and len(_verified) >= _FILES_REMEMBERED:
             _verified.clear()
@@ -34,16 +34,30 @@ def verify(path: Path, file: Any, chunks: Iterable[tuple[int, int]]) -> None:
         return
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as octets:
         for group, column in todo:
-            _verify_chunk(octets, file.metadata.row_group(group).column(column))
+            chunk = file.metadata.row_group(group).column(column)
+            start, stop = _bounds(chunk)
+            _verify_chunk(octets, chunk, start, stop)
+            _forget(octets, start, stop)
     with _lock:
         done.update(todo)
 
 
-def _verify_chunk(octets: mmap.mmap, chunk: Any) -> None:
+def _bounds(chunk: Any) -> tuple[int, int]:
+    """Where the pages of a chunk begin and end in the file."""
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         start = min(start, chunk.dictionary_page_offset)
-    at, stop = start, start + chunk.total_compressed_size
+    return start, start + chunk.total_compressed_size
+
+
+def _forget(octets: mmap.mmap, start: int, stop: int) -> None:
+    """Take the pages out of this process' memory again: else a check holds all that it has read."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        first = start - start % mmap.PAGESIZE
+        octets.madvise(mmap.MADV_DONTNEED, first, min(stop, len(octets)) - first)
+
+
+def _verify_chunk(octets: mmap.mmap, chunk: Any, at: int, stop: int) -> None:
     view = memoryview(octets)
     try:
         while at < stop:

@@ -6,11 +6,13 @@ reading columns by exact name. Does not own: what the columns mean.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rlm_memory import errors
+from rlm_memory.codecs import files
 from rlm_memory.codecs.libraries import parquet, pyarrow
 
 GROUP_BYTES = 16 << 20
@@ -69,13 +71,33 @@ def _dictionary_columns(schema: Any) -> Any:
     return [field.name for field in schema if not types.is_floating(field.type)] or False
 
 
+_footers: dict[tuple[int, ...], Any] = {}
+_lock = threading.Lock()
+_FOOTERS_REMEMBERED = 4
+_FOOTER_BYTES = 4 << 20
+"""Longest footer that is remembered; parsed it takes several times that."""
+
+
 def open_file(path: Path) -> Any:
-    """A pyarrow ParquetFile that verifies page checksums. Raises `errors.Integrity` where it is not Parquet."""
+    """A pyarrow ParquetFile that verifies page checksums. Raises `errors.Integrity` where it is not Parquet.
+
+    The parsed footers of the last few files are remembered, by the version of the file: parsing one of ten thousand
+    column chunks costs as much as a small slice. Read without a memory map, whose pages would count as memory held.
+    """
     pa = pyarrow()
+    key = files.identity(path)
+    with _lock:
+        footer = _footers.pop(key, None)
     try:
-        return parquet().ParquetFile(path, page_checksum_verification=True, memory_map=True)
+        file = parquet().ParquetFile(path, metadata=footer, page_checksum_verification=True)
     except pa.ArrowInvalid as fault:
         raise errors.Integrity("The recorded file is not readable as Parquet.") from fault
+    if file.metadata.serialized_size <= _FOOTER_BYTES:
+        with _lock:
+            _footers[key] = file.metadata
+            while len(_footers) > _FOOTERS_REMEMBERED:
+                del _footers[next(iter(_footers))]
+    return file
 
 
 def read(file: Any, names: list[str] | None = None, groups: list[int] | None = None) -> Any:

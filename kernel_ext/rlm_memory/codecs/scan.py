@@ -60,11 +60,12 @@ def _groups(file: Any, plan: Plan) -> list[_Group]:
     """Row groups that overlap the rows and that statistics do not rule out."""
     kept: list[_Group] = []
     leaves = _leaves(file)
+    bounds = [[_bounded(file, leaves, test) for test in some] for some in plan.tests]
     start = 0
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         stop = start + group.num_rows
-        if stop > plan.start and start < plan.stop and _possible(group, leaves, plan.tests):
+        if stop > plan.start and start < plan.stop and _possible(group, bounds):
             kept.append(_Group(number, start, stop))
         start = stop
     return kept
@@ -73,37 +74,41 @@ def _groups(file: Any, plan: Plan) -> list[_Group]:
 def _leaves(file: Any) -> dict[str, list[int]]:
     """Leaf column numbers under each top-level name."""
     names = file.schema_arrow.names
+    paths = [file.schema.column(at).path for at in range(len(file.schema))]
     leaves: dict[str, list[int]] = {name: [] for name in names}
-    schema = file.schema
     at = 0
     for name in names:
-        while at < len(schema) and (schema.column(at).path == name or schema.column(at).path.startswith(f"{name}.")):
+        while at < len(paths) and (paths[at] == name or paths[at].startswith(f"{name}.")):
             leaves[name].append(at)
             at += 1
     return leaves
 
 
-def _possible(group: Any, leaves: dict[str, list[int]], tests: list[list[Test]]) -> bool:
-    return not tests or any(all(_may(group, leaves, test) for test in some) for some in tests)
+_Bounded = tuple[filters.Simple, int, bool]
+"""A condition, its leaf column, and whether that holds times, whose bounds are integers in the unit that is written."""
 
 
-def _may(group: Any, leaves: dict[str, list[int]], test: Test) -> bool:
+def _bounded(file: Any, leaves: dict[str, list[int]], test: Test) -> _Bounded | None:
+    """What statistics can rule a group out by; None where only the values decide."""
     if test.simple is None or len(leaves[test.name]) != 1:
-        return True
-    statistics = group.column(leaves[test.name][0]).statistics
+        return None
+    leaf = leaves[test.name][0]
+    return test.simple, leaf, file.schema.column(leaf).logical_type.type == "TIMESTAMP"
+
+
+def _possible(group: Any, bounds: list[list[_Bounded | None]]) -> bool:
+    return not bounds or any(all(one is None or _may(group, *one) for one in some) for some in bounds)
+
+
+def _may(group: Any, simple: filters.Simple, leaf: int, times: bool) -> bool:
+    statistics = group.column(leaf).statistics
     if statistics is None or not statistics.has_min_max:
         return True
+    low, high = (statistics.min_raw, statistics.max_raw) if times else (statistics.min, statistics.max)
     try:
-        return filters.may_match(test.simple, *_bounds(statistics))
+        return filters.may_match(simple, low, high)
     except TypeError:
         return True
-
-
-def _bounds(statistics: Any) -> tuple[Any, Any]:
-    """Smallest and largest value as `Simple` holds them: times as integers in the unit that is written."""
-    if statistics.logical_type.type == "TIMESTAMP":
-        return statistics.min_raw, statistics.max_raw
-    return statistics.min, statistics.max
 
 
 def _by_pyarrow(file: Any, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
@@ -132,10 +137,14 @@ def _by_pyarrow(file: Any, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
         )
         positions.append(at + group.start)
     if not tables:
-        empty = file.schema_arrow
-        schema = pa.schema([empty.field(empty.get_field_index(name)) for name in plan.names])
-        return schema.empty_table(), np.array([], dtype="int64")
+        return _empty(file, plan.names), np.array([], dtype="int64")
     return pa.concat_tables(tables), np.concatenate(positions)
+
+
+def _empty(file: Any, names: list[str]) -> Any:
+    """A table of these columns without rows."""
+    schema = file.schema_arrow
+    return pyarrow().schema([schema.field(schema.get_field_index(name)) for name in names]).empty_table()
 
 
 def _joined(names: list[str], *parts: Any) -> Any:
@@ -179,7 +188,7 @@ def _by_polars(path: Path, file: Any, plan: Plan, groups: list[_Group]) -> tuple
     leaves = _leaves(file)
     used = {*plan.names, *(test.name for some in plan.tests for test in some)}
     page_checks.verify(path, file, ((group.number, leaf) for group in groups for name in used for leaf in leaves[name]))
-    types = {name: pl.from_arrow(file.schema_arrow.empty_table()[name]).dtype for name in used}
+    types = pl.from_arrow(_empty(file, sorted(used))).schema
     frame = pl.scan_parquet(path, row_index_name=_POSITION, glob=False)
     if plan.start > 0 or plan.stop < file.metadata.num_rows:
         frame = frame.slice(plan.start, plan.stop - plan.start)
@@ -187,9 +196,9 @@ def _by_polars(path: Path, file: Any, plan: Plan, groups: list[_Group]) -> tuple
         [pl.all_horizontal([_expression(pl, test, types[test.name]) for test in some]) for some in plan.tests]
     )
     found = frame.filter(wanted).select([*plan.names, _POSITION]).collect()
-    positions = found[_POSITION].to_numpy().astype("int64")
+    positions = found.drop_in_place(_POSITION).to_numpy().astype("int64")
     _only_verified(np, positions, groups)
-    return found.select(plan.names).to_arrow(), positions
+    return found.to_arrow(), positions
 
 
 def _only_verified(np: Any, positions: Any, groups: list[_Group]) -> None:

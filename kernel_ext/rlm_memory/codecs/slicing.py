@@ -82,6 +82,8 @@ def _pick(note: dict[str, Any], layout: Layout, wanted: Any) -> Picked:
 
 def _pick_labels(header: Any, wanted: Any) -> Picked:
     pd, np = pandas(), numpy()
+    if (picked := _plain_text(header, wanted)) is not None:
+        return picked
     labels = list(wanted) if isinstance(wanted, list | set | pd.Index | np.ndarray) else [wanted]
     probe = pd.DataFrame(np.arange(len(header)).reshape(1, -1), columns=header)
     try:
@@ -91,6 +93,16 @@ def _pick_labels(header: Any, wanted: Any) -> Picked:
             f"columns: {str(fault)[:200]} (labels are matched by value and type of the recorded header)"
         ) from fault
     return Picked([int(at) for at in part.to_numpy()[0]] if part.shape[1] else [], part.columns)
+
+
+def _plain_text(header: Any, wanted: Any) -> Picked | None:
+    """A list of text that is all in a header of single, different labels; None where pandas itself must decide."""
+    if type(wanted) is not list or not all(class_of(one) is str for one in cast("list[Any]", wanted)):
+        return None
+    if type(header) is not pandas().Index or header.dtype.kind != "O" or not header.is_unique:
+        return None
+    positions = header.get_indexer(wanted)
+    return None if (positions < 0).any() else Picked([int(at) for at in positions], header.take(positions))
 
 
 def cut_of(rows: Any) -> slice:
@@ -304,7 +316,8 @@ def _kept_labels(note: dict[str, Any], positions: Any, request: Request) -> Any:
         rows = request.rows
         cut = slice_of(span_of(rows, int(note["rows"]))) if isinstance(rows, range) else cut_of(rows)
         return pd.RangeIndex(*note["index"]["range"], name=name)[cut]
-    return pd.Index(start + step * positions, dtype="int64", name=name)
+    labels = positions if (start, step) == (0, 1) else start + step * positions
+    return pd.Index(labels, dtype="int64", name=name, copy=False)
 
 
 def slice_of(span: range) -> slice:
