@@ -9,11 +9,15 @@ Source: design page "Kernel <-> host", Kernel side (reprs); cases G5-09 and G6-0
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
 CELL_CHARACTERS: Final = 48
+
+_NUMBER: Final = re.compile(r"[-+]?\d[\d,]*(\.\d*)?([eE][-+]?\d+)?")
+_MISSING: Final = frozenset({"", "None", "nan", "NaN", "NaT", "<NA>"})
 
 
 def clean(value: object, limit: int = CELL_CHARACTERS) -> str:
@@ -43,22 +47,39 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> str:
-    """The same as an HTML table; every value escaped."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
+    """The same as an HTML table; every value escaped. Columns of numbers are set to the right, others to the left."""
+    sides = ["right" if _is_numeric([row[column] for row in rows]) else "left" for column in range(len(header))]
+    head = "".join(_cell("th", name, side) for name, side in zip(header, sides, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(clean(value, 160))}</td>" for value in row) + "</tr>" for row in rows
+        f"<tr>{''.join(_cell('td', clean(value, 160), side) for value, side in zip(row, sides, strict=True))}</tr>"
+        for row in rows
     )
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"{_title(caption)}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def html_pairs(pairs: Sequence[tuple[str, object]], caption: str = "") -> str:
     """Names and values as a two-column HTML table."""
     body = "".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(clean(value, 400))}</td></tr>" for name, value in pairs
+        f"<tr>{_cell('th', name, 'left')}{_cell('td', clean(value, 400), 'left')}</tr>" for name, value in pairs
     )
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<tbody>{body}</tbody></table>"
+    return f"{_title(caption)}<table><tbody>{body}</tbody></table>"
+
+
+def _cell(tag: str, text: str, side: str) -> str:
+    # Said in each cell, since the front ends' own style sheets set every cell to the right. No colour is set anywhere:
+    # the front end's theme, light or dark, has it.
+    return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
+
+
+def _title(text: str) -> str:
+    # Before the table, not its caption: a caption is broken to the width of a narrow table.
+    return f'<p style="margin:0"><strong>{html.escape(text)}</strong></p>' if text else ""
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    """Numbers, or the text of numbers, as previews hold them; what is missing among them does not count."""
+    texts = [text for value in values if value is not None and (text := str(value)) not in _MISSING]
+    return bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
 
 
 def _visible(character: str) -> str:

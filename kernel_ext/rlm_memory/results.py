@@ -68,7 +68,7 @@ class Card:
 
     def _pairs(self) -> list[tuple[str, object]]:
         return [
-            ("size", f"{shape_text(self.shape, None)} {display.size(self.bytes)}".strip()),
+            ("size", ", ".join(filter(None, (shape_text(self.shape, None), display.size(self.bytes))))),
             ("source", source_text(self)),
             ("tags", ", ".join(self.tags)),
             ("id", self.short_id),

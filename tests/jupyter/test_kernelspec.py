@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,17 @@ def test_this_environment_has_the_spec_the_provisioner_and_the_server_settings()
     assert KernelProvisionerFactory.instance().is_provisioner_available(spec)
     config = Path(sys.prefix) / "etc" / "jupyter" / "jupyter_server_config.d" / "rlm-memory.json"
     assert json.loads(config.read_text()) == kernelspec.server_settings()
+
+
+def test_this_environment_has_the_front_end_extension() -> None:
+    """JupyterLab's own look finds it, in this version, with the carried script."""
+    from jupyter_core.paths import jupyter_path
+    from jupyterlab_server.config import get_federated_extensions
+
+    found = get_federated_extensions(jupyter_path("labextensions"))["rlm-memory"]
+    assert found["version"] == metadata.version("rlm-memory-host")
+    load = found["jupyterlab"]["_build"]["load"]
+    assert (Path(found["ext_path"]) / load).read_text() == (CARRIED / "labextension" / load).read_text()
 
 
 def test_our_list_keeps_all_that_the_server_does_not_track_by_itself() -> None:
