@@ -15,8 +15,9 @@ import threading
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -46,6 +47,8 @@ class Pending:
     data: Mapping[str, Any]
     retransmit: bool
     watched: bool
+    epoch: str | None = None
+    """The host's epoch when this was submitted; told with every repetition."""
     future: Future[wire.Reply] = field(default_factory=Future)
     due: float = 0.0
     delay: float = wire.RETRANSMIT_SECONDS
@@ -63,6 +66,7 @@ class HostChannel:
         self._flight: dict[str, Pending] = {}
         self._queue: deque[Pending] = deque()
         self._finished: OrderedDict[str, None] = OrderedDict()
+        self._tickers: dict[asyncio.AbstractEventLoop, _Ticker] = {}
         self._silence = 0.0
         self._last_tick = 0.0
         self._next_ping = 0.0
@@ -84,11 +88,12 @@ class HostChannel:
         *,
         retransmit: bool = True,
         watched: bool = True,
+        epoch: str | None = None,
     ) -> Pending:
         """Send a request, or queue it while `wire.WINDOW` are in flight; returns at once.
 
         `retransmit` repeats the same id until a reply comes (for hosts that know repeated ids). `watched` requests are
-        covered by pings: they fail with HOST_LOST when the host falls silent.
+        covered by pings: they fail with HOST_LOST when the host falls silent. `epoch` is what the hello told.
 
         Raises Forked, TooLarge (over `wire.MAX_INLINE_BYTES`), Invalid (not JSON).
         """
@@ -97,7 +102,7 @@ class HostChannel:
             data = wire.request_data(kind, payload)
         except wire.WireError as error:
             raise errors.from_code(error.code, str(error)) from error
-        pending = Pending(f"{wire.COMM_PREFIX}{uuid.uuid4()}", data, retransmit, watched)
+        pending = Pending(f"{wire.COMM_PREFIX}{uuid.uuid4()}", data, retransmit, watched, epoch)
         with self._lock:
             self._queue.append(pending)
         self._admit()
@@ -127,11 +132,14 @@ class HostChannel:
             raise
 
     async def wait_async(self, pending: Pending) -> wire.Reply:
-        """The same without blocking the event loop; ticks let a cancellation land while nothing else wakes the loop."""
+        """The same without blocking the event loop.
+
+        One timer ticks for all that wait on a loop; it also lets a cancellation land while nothing else wakes the loop.
+        """
         waiter = asyncio.wrap_future(pending.future)
         try:
-            while not (await asyncio.wait({waiter}, timeout=wire.TICK_SECONDS))[0]:
-                self.tick()
+            with self._ticking(asyncio.get_running_loop()):
+                await asyncio.wait({waiter})
             return waiter.result()
         finally:
             if not pending.future.done():
@@ -157,7 +165,12 @@ class HostChannel:
         self._admit()
 
     def tick(self) -> None:
-        """What waiting callers do for all: send again what is due, ping, and notice that the host is gone."""
+        """What waiting callers do for all: send again what is due, ping, and notice that the host is gone.
+
+        However many wait, this is done at most twice a tick.
+        """
+        if 0 <= self._clock() - self._last_tick < wire.TICK_SECONDS / 2:
+            return
         with self._lock:
             now = self._clock()
             step, self._last_tick = now - self._last_tick, now
@@ -166,25 +179,28 @@ class HostChannel:
                 return
             self._silence += min(max(step, 0.0), LONGEST_STEP_SECONDS)
             if self._silence >= SILENCE_SECONDS:
-                gone = [*watched, *self._queue]
+                gone, queued = watched, list(self._queue)
                 self._queue.clear()
                 for pending in watched:
                     del self._flight[pending.id]
                     self._remember(pending.id)
                 due: list[Pending] = []
             else:
-                gone = []
+                gone, queued = [], []
                 due = [pending for pending in watched if pending.retransmit and now >= pending.due]
                 for pending in due:
-                    pending.delay *= 2
+                    pending.delay = min(2 * pending.delay, wire.RETRANSMIT_MOST_SECONDS)
                     pending.due = now + pending.delay
                 if now >= self._next_ping:
                     self._next_ping = now + wire.PING_SECONDS
                     due.append(self._ping())
         for pending in gone:
+            # A host that was only stopped must not run, when it goes on, what nobody waits for any more.
+            self._route.cancel(pending.id)
+        for pending in (*gone, *queued):
             _fail(pending, errors.HostUnavailable(LOST_TEXT, wire.HOST_LOST))
         for pending in due:
-            self._route.send(pending.id, pending.data)
+            self._route.send(pending.id, pending.data, pending.epoch)
 
     def close(self) -> None:
         """Give the kernel's handlers back and end every wait."""
@@ -195,6 +211,23 @@ class HostChannel:
             self._queue.clear()
         for pending in left:
             _fail(pending, errors.HostUnavailable("the extension was unloaded while this call waited", wire.CANCELLED))
+
+    @contextmanager
+    def _ticking(self, loop: asyncio.AbstractEventLoop) -> Generator[None]:
+        """Keep one timer going on a loop while anybody waits there. Entered and left on that loop."""
+        with self._lock:
+            ticker = self._tickers.setdefault(loop, _Ticker(loop, self.tick))
+            ticker.waiting += 1
+        if ticker.waiting == 1:
+            ticker.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                ticker.waiting -= 1
+                if not ticker.waiting:
+                    ticker.stop()
+                    self._tickers.pop(loop, None)
 
     # -- under the table's lock, or called by the route ------------------------------------------------------------
 
@@ -249,6 +282,27 @@ class HostChannel:
                 pass
         self._admit()
         return True
+
+
+class _Ticker:
+    """The timer of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]) -> None:
+        self.waiting = 0
+        self._loop, self._tick = loop, tick
+        self._next: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._next = self._loop.call_later(wire.TICK_SECONDS, self._run)
+
+    def stop(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _run(self) -> None:
+        self.start()
+        self._tick()
 
 
 def _fail(pending: Pending, fault: errors.MemoryFault) -> None:

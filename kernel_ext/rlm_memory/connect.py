@@ -42,6 +42,8 @@ class Host:
     session_dir: Path | None = None
     artifacts: bool = True
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    epoch: str | None = None
+    """Which table of seen requests answers; another one after a restart of either side."""
 
 
 class Connection:
@@ -184,6 +186,7 @@ class Connection:
             session_dir=Path(str(folder)) if folder else None,
             artifacts=bool(fields.get("artifacts", True)),
             limits=cast("Mapping[str, Any]", fields.get("limits") or {}),
+            epoch=str(fields.get("epoch") or "") or None,
         )
 
     def _attach(self) -> socket.socket:

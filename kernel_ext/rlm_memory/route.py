@@ -26,7 +26,9 @@ class Route(Protocol):
 
     def open(self, on_reply: OnReply, is_ours: IsOurs) -> None: ...
 
-    def send(self, request_id: str, data: Mapping[str, Any]) -> None: ...
+    def send(self, request_id: str, data: Mapping[str, Any], repeat_of: str | None = None) -> None:
+        """Send a request; `repeat_of` marks a repetition, see `wire.REPEAT_OF`."""
+        ...
 
     def cancel(self, request_id: str) -> None: ...
 
@@ -57,12 +59,12 @@ class CommRoute:
             # A front end closes comms that it does not know, ours among them; that says nothing about the host.
             self._hooks.append(_Hook(handlers, "comm_close", lambda request_id, _data: is_ours(request_id)))
 
-    def send(self, request_id: str, data: Mapping[str, Any]) -> None:
+    def send(self, request_id: str, data: Mapping[str, Any], repeat_of: str | None = None) -> None:
         content = {"comm_id": request_id, "target_name": wire.TARGET, "target_module": None, "data": dict(data)}
-        self._publish("comm_open", request_id, content)
+        self._publish("comm_open", request_id, content, {wire.REPEAT_OF: repeat_of} if repeat_of else {})
 
     def cancel(self, request_id: str) -> None:
-        self._publish("comm_close", request_id, {"comm_id": request_id, "data": {}})
+        self._publish("comm_close", request_id, {"comm_id": request_id, "data": {}}, {})
 
     def refusal(self) -> str | None:
         if os.getpid() != self._pid:
@@ -85,11 +87,11 @@ class CommRoute:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _publish(self, message_type: str, request_id: str, content: dict[str, Any]) -> None:
+    def _publish(self, message_type: str, request_id: str, content: dict[str, Any], metadata: dict[str, Any]) -> None:
         topic = f"comm-{request_id}".encode("ascii")
         with self._lock:
             self._kernel.session.send(
-                self._kernel.iopub_socket, message_type, content, parent=self._parent(), ident=topic, metadata={}
+                self._kernel.iopub_socket, message_type, content, parent=self._parent(), ident=topic, metadata=metadata
             )
 
     def _parent(self) -> Any:

@@ -113,7 +113,7 @@ async def _take_async(step: Step, connection: Connection) -> Any:
 def _submit(step: Ask, host: Host, connection: Connection) -> Pending:
     # Only our host promises to recognise a repeated id; a foreign tool call must not run twice.
     repeat = host.ours or step.kind != wire.CALL
-    return connection.channel.submit(step.kind, step.payload, retransmit=repeat)
+    return connection.channel.submit(step.kind, step.payload, retransmit=repeat, epoch=host.epoch)
 
 
 def _fields(reply: wire.Reply, connection: Connection) -> Mapping[str, Any]:

@@ -31,6 +31,12 @@ CALL: Final = "dsh_tools.call"
 HELLO: Final = "memory.hello"
 PING: Final = "memory.ping"
 ANNOTATE: Final = "memory.annotate"
+REPEAT_OF: Final = "rlm_memory_epoch"
+"""Metadata key of a repeated `comm_open`: the `epoch` that the hello told when the request was first sent.
+
+A host that knows the id answers as ever. One that does not, and whose own epoch is another, cannot tell whether the
+host of that epoch ran the request; it runs again only what may run twice.
+"""
 REQUEST_TYPES: Final = frozenset({LIST, CALL, HELLO, PING, ANNOTATE})
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
@@ -53,6 +59,8 @@ TICK_SECONDS: Final = 0.1
 HELLO_SECONDS: Final = 3.0
 RETRANSMIT_SECONDS: Final = 2.0
 """First retransmission of the same comm id; doubles after each (a fixed short timer caused storms)."""
+RETRANSMIT_MOST_SECONDS: Final = 16.0
+"""The doubling ends here, so that the host after a killed one soon hears of a call that takes long."""
 PING_SECONDS: Final = 2.0
 LOST_SECONDS: Final = 6.0
 """Silence of the host, pings included, after which a waiting caller gets HOST_LOST."""

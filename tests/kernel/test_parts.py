@@ -26,7 +26,7 @@ class LoopRoute:
     def open(self, on_reply: Any, is_ours: Any) -> None:
         self.reply, self.is_ours = on_reply, is_ours
 
-    def send(self, request_id: str, data: Mapping[str, Any]) -> None:
+    def send(self, request_id: str, data: Mapping[str, Any], repeat_of: str | None = None) -> None:
         self.sent.append((request_id, str(data["type"])))
 
     def cancel(self, request_id: str) -> None:

@@ -47,6 +47,10 @@ FILE_GONE_SECONDS: Final = 10.0
 PID_SECONDS: Final = 3.0
 WATCH_SECONDS: Final = 1.0
 PAST_KEPT: Final = 16
+LOST_TEXT: Final = (
+    "the host was started again while this call waited; whether it had finished is not known: "
+    "look whether it took effect before you repeat it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,8 @@ class _Running:
     verdict: tuple[str, str] | None = None
     """Code and text to answer with, once somebody cancelled the request."""
     silent: bool = False
+    begun: bool = False
+    """Whether the task has taken its first step; a task that is cancelled before that never answers."""
 
 
 @dataclass(slots=True)
@@ -286,6 +292,12 @@ class Attachment:
         if admitted != "new":
             await self.link.reply(message.comm_id, dict(admitted))
             return
+        if (
+            isinstance(request, wire.Request)
+            and message.repeat_of not in (None, self._replies.epoch)
+            and not requests.is_repeatable(request, self.services)
+        ):
+            request = wire.error(wire.HOST_LOST, LOST_TEXT)
         entry = self._running[message.comm_id] = _Running()
         if self._group is not None:
             entry.task = self._group.create_task(self._serve(message.comm_id, request, entry, self._replies))
@@ -293,8 +305,11 @@ class Attachment:
     async def _serve(
         self, comm_id: str, request: wire.Request | dict[str, Any], entry: _Running, replies: Replies
     ) -> None:
+        entry.begun = True
         try:
-            if isinstance(request, dict):
+            if entry.verdict is not None:
+                reply = wire.error(*entry.verdict)
+            elif isinstance(request, dict):
                 reply = request
             elif request.type in {wire.CALL, wire.ANNOTATE}:
                 async with self._calls:
@@ -319,7 +334,8 @@ class Attachment:
         entry = self._running.get(comm_id)
         if entry is not None and entry.verdict is None and entry.task is not None:
             entry.verdict, entry.silent = (code, text), silent
-            entry.task.cancel()
+            if entry.begun:
+                entry.task.cancel()
 
     def _end_all(self, code: str, text: str, *, silent: bool = False) -> None:
         for comm_id in list(self._running):
@@ -333,7 +349,7 @@ class Attachment:
             session_dir=identity.session_dir,
             call_id=new_ulid(),
         )
-        return requests.Caller(scope, identity.generation, identity.project.told)
+        return requests.Caller(scope, identity.generation, identity.project.told, self._replies.epoch)
 
 
 def _parsed(message: Message) -> wire.Request | dict[str, Any]:

@@ -40,7 +40,7 @@ class Message:
     """One authentic message of the kernel that concerns us.
 
     `origin` is the `session` of its header: one per kernel process. `data` is None for an oversized request, which is
-    not parsed.
+    not parsed. `repeat_of` is the epoch that a repeated request was first sent to, None for a first transmission.
     """
 
     kind: Literal["open", "close", "welcome"]
@@ -48,6 +48,7 @@ class Message:
     comm_id: str = ""
     data: object = None
     oversized: bool = False
+    repeat_of: str | None = None
 
 
 class Link:
@@ -204,7 +205,10 @@ def _understood(message: dict[str, Any]) -> Message | None:
     if message["msg_type"] == "comm_close":
         return Message("close", origin, comm_id)
     if message["msg_type"] == "comm_open" and fields.get("target_name") == wire.TARGET:
-        return Message("open", origin, comm_id, fields.get("data"))
+        metadata = cast("dict[str, Any]", message["metadata"])
+        repeat_of = metadata.get(wire.REPEAT_OF)
+        known = isinstance(repeat_of, str) and 0 < len(repeat_of) <= MAX_COMM_ID
+        return Message("open", origin, comm_id, fields.get("data"), repeat_of=repeat_of if known else None)
     return None
 
 

@@ -1,7 +1,8 @@
 """Requests already seen, by comm id: what makes a retransmission harmless. Pure, no I/O.
 
 Owns: which ids are running, which replies are kept for replay, and the bounds. A reply that was dropped for room
-leaves its id behind, so that a late duplicate is refused rather than run twice. Does not own: running or sending.
+leaves its id behind, so that a late duplicate is refused rather than run twice. A table dies with its host; `epoch`
+names it, so that a request first sent to an earlier one is told from a new one. Does not own: running or sending.
 
 Source: design page "Kernel <-> host", Host side: de-duplicated by comm_id, the stored reply is replayed.
 """
@@ -14,6 +15,8 @@ from typing import Any, Final, Literal
 
 from rlm_memory import wire
 
+from rlm_memory_host.contracts.ids import new_ulid
+
 MAX_REPLIES: Final = 1024
 MAX_REPLY_BYTES: Final = 16 << 20
 MAX_IDS: Final = 65_536
@@ -23,6 +26,7 @@ class Replies:
     """The table of one kernel generation. Belongs to one thread."""
 
     def __init__(self, replies: int = MAX_REPLIES, size: int = MAX_REPLY_BYTES, ids: int = MAX_IDS) -> None:
+        self.epoch = new_ulid()
         self._most, self._most_bytes, self._most_ids = replies, size, ids
         self._running: set[str] = set()
         self._kept: OrderedDict[str, tuple[Mapping[str, Any], int]] = OrderedDict()

@@ -43,6 +43,7 @@ class Caller:
     scope: Scope
     generation: int
     told: str
+    epoch: str
 
 
 async def answer(request: wire.Request, caller: Caller, services: Services) -> dict[str, Any]:
@@ -68,6 +69,14 @@ async def answer(request: wire.Request, caller: Caller, services: Services) -> d
         return wire.error(wire.HOST_REQUEST_FAILED, "the host failed while it served the request; its log says where")
 
 
+def is_repeatable(request: wire.Request, services: Services) -> bool:
+    """Whether serving the request a second time does no more than serving it once."""
+    if request.type != wire.CALL:
+        return True
+    name = request.payload.get("name")
+    return not isinstance(name, str) or services.dispatcher.is_repeatable(name)
+
+
 def _hello(payload: Mapping[str, Any], caller: Caller, services: Services) -> dict[str, Any]:
     protocol = payload.get("protocol")
     if type(protocol) is not int:
@@ -87,6 +96,7 @@ def _hello(payload: Mapping[str, Any], caller: Caller, services: Services) -> di
         session=caller.scope.session_id,
         session_dir=str(caller.scope.session_dir),
         generation=caller.generation,
+        epoch=caller.epoch,
         project=caller.told,
         limits=dict(services.limits),
         artifacts=services.annotate is not None,

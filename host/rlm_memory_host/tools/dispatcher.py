@@ -52,6 +52,11 @@ class Dispatcher:
             if decide(tool, scope, self._switches).visible
         ]
 
+    def is_repeatable(self, name: str) -> bool:
+        """Whether running a call of that tool twice does no more than running it once; a refusal is that too."""
+        tool = self._registry.get(name)
+        return tool is None or tool.repeatable
+
     async def call(self, name: str, arguments: object, scope: Scope) -> dict[str, Any]:
         """The envelope of one call; only the caller's own cancellation is raised (`asyncio.CancelledError`)."""
         began = time.monotonic()

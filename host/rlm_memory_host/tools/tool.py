@@ -50,7 +50,9 @@ class Call:
 class Tool:
     """One tool. `run` is synchronous and is called in a worker thread; it raises HostError families only.
 
-    `output` is a flat JSON schema of the value: types of the top-level properties and which are required.
+    `output` is a flat JSON schema of the value: types of the top-level properties and which are required. `repeatable`:
+    running a call twice does no more than running it once, so a request may be served again by the next host where
+    nobody knows whether the one before had finished it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Tool:
     output: Mapping[str, Any]
     run: Callable[[Any, Call], ToolResult]
     needs: frozenset[Need] = frozenset()
+    repeatable: bool = False
 
 
 class Registry(Mapping[str, Tool]):

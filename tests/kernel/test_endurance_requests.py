@@ -1,0 +1,146 @@
+"""A thousand requests while the host is stopped, killed or replaced: each is answered once, and run once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from counting import CountingHost
+
+pytestmark = [pytest.mark.kernel, pytest.mark.compat]
+
+MANY = 1000
+SETTING = """
+import asyncio, threading, collections, time
+from concurrent.futures import ThreadPoolExecutor
+%load_ext rlm_memory
+outcomes = {}
+def note(n, call):
+    try:
+        outcomes[n] = call()["n"]
+    except memory.errors.HostUnavailable as error:
+        outcomes[n] = error.code
+async def anote(n, call):
+    try:
+        outcomes[n] = (await call)["n"]
+    except memory.errors.HostUnavailable as error:
+        outcomes[n] = error.code
+def once(n, seconds=0.0): return dsh_tools.call("count_once", {"n": n, "seconds": seconds})
+def aonce(n, seconds=0.0): return dsh_tools.aio.call("count_once", {"n": n, "seconds": seconds})
+async def gather(numbers, seconds=0.0, tool="count_once"):
+    arguments = [{"n": n, "seconds": seconds} for n in numbers]
+    await asyncio.gather(*(anote(each["n"], dsh_tools.aio.call(tool, each)) for each in arguments))
+def spread(numbers, seconds=0.0, threads=1000):
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda n: note(n, lambda: once(n, seconds)), numbers))
+"""
+
+
+@pytest.fixture
+def counting(state_root: Path) -> Iterator[CountingHost]:
+    with CountingHost(state_root) as host:
+        yield host
+
+
+@pytest.fixture
+def kernel(counting: CountingHost, start_kernel: Callable[..., Any]) -> Any:
+    kernel = start_kernel()
+    kernel.run(SETTING).ok()
+    kernel.run("memory.status()").ok()
+    return kernel
+
+
+def start(kernel: Any, code: str) -> Callable[[], None]:
+    """Run a cell; the function that is returned waits for its end."""
+    request = kernel.client.execute(code)
+
+    def wait() -> None:
+        while True:
+            reply = kernel.client.get_shell_msg(timeout=100)
+            if reply["parent_header"].get("msg_id") == request:
+                assert reply["content"]["status"] == "ok", reply["content"]
+                return
+
+    return wait
+
+
+def outcomes(kernel: Any) -> dict[int, int | str]:
+    return ast.literal_eval(kernel.run("print(outcomes)").ok())
+
+
+FORMS = {"coroutines": "await gather(range(1000), 0.002)", "threads": "spread(range(1000), 0.002, 1000)"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_host_that_is_stopped_in_the_middle_answers_each_request_once(
+    form: str, counting: CountingHost, kernel: Any
+) -> None:
+    """A thousand callers, the host stopped for three seconds: every one gets its own answer, and each call ran once."""
+    wait = start(kernel, FORMS[form])
+    counting.wait_runs(100)
+    counting.pause()
+    try:
+        kernel.client.session.msg("kernel_info_request")
+        psutil.Process(kernel.pid).cpu_percent(3.0)
+    finally:
+        counting.go_on()
+    wait()
+    assert outcomes(kernel) == {n: n for n in range(MANY)}
+    assert counting.runs() == dict.fromkeys(range(MANY), 1)
+
+
+def test_a_request_that_a_killed_host_may_have_run_is_not_run_again(counting: CountingHost, kernel: Any) -> None:
+    """Killed with calls under way and started again: no call runs twice, every wait ends, each answer is true."""
+    wait = start(kernel, "await gather(range(300), 0.05)")
+    counting.wait_runs(20)
+    counting.kill()
+    counting.start()
+    wait()
+    told, runs = outcomes(kernel), counting.runs()
+    assert set(runs.values()) == {1}
+    assert len(told) == 300
+    answered = {n for n, outcome in told.items() if outcome == n}
+    assert answered <= set(runs)
+    assert {told[n] for n in told if n not in answered} == {"HOST_LOST"}
+    assert 0 < 300 - len(answered) <= 64
+    assert kernel.run("print(once(1000)['n'])").ok().strip() == "1000"
+
+
+def test_a_repeatable_request_goes_on_with_the_next_host(counting: CountingHost, kernel: Any) -> None:
+    """Calls that change nothing when they run twice outlive the host: no caller hears of its end."""
+    wait = start(kernel, "await gather(range(100), 0.2, 'count_again')")
+    counting.wait_runs(10)
+    counting.kill()
+    counting.start()
+    wait()
+    assert outcomes(kernel) == {n: n for n in range(100)}
+
+
+def test_a_request_whose_caller_gave_up_is_not_run_when_the_host_wakes(counting: CountingHost, kernel: Any) -> None:
+    """Stopped for longer than callers wait: they hear HOST_LOST, and a host that goes on drops what they gave up."""
+    counting.pause()
+    try:
+        kernel.run("await gather(range(200))").ok()
+    finally:
+        counting.go_on()
+    assert set(outcomes(kernel).values()) == {"HOST_LOST"}
+    assert kernel.run("print(once(1000)['n'])").ok().strip() == "1000"
+    assert counting.runs() == {1000: 1}
+
+
+def test_requests_that_are_cancelled_at_once_leave_nothing_behind(counting: CountingHost, kernel: Any) -> None:
+    """A thousand calls withdrawn as soon as they are sent do not use up the host's places for this kernel."""
+    code = (
+        "for _ in range(20):\n"
+        "    tasks = [asyncio.ensure_future(aonce(n)) for n in range(60)]\n"
+        "    await asyncio.sleep(0)\n"
+        "    for t in tasks: t.cancel()\n"
+        "    await asyncio.gather(*tasks, return_exceptions=True)\n"
+        "print(once(5000)['n'])"
+    )
+    assert kernel.run(code).ok().strip() == "5000"
+    assert counting.runs()[5000] == 1
