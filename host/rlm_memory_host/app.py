@@ -1,15 +1,14 @@
 """The composition root: from settings to a running host, and back down in order.
 
-Owns: which services and tools there are, start and shutdown, the health that `status` shows. Does not own: any of the
-parts.
+Owns: start and shutdown, what the local socket answers. Does not own: how a part is made (`assembly`), any part.
 
-Start: lock, folders, log, store, socket, kernels from the roster. Shutdown, whatever asked for it (SIGTERM, SIGINT, the
-stop command, idleness): stop admitting (socket closed and removed), cancel what runs and answer it, drain for at most
-`host.shutdown_seconds`, close the store, release the lock.
+Start: lock, folders, log, artifacts, outbox, text memory, socket, kernels from the roster. Shutdown, whatever asked for
+it (SIGTERM, SIGINT, the stop command, idleness): stop admitting (socket closed and removed), cancel what runs and
+answer it, send what the outbox still can, all within `host.shutdown_seconds`; close the store, release the lock.
 
-Tasks: one group holds the door and every kernel. Threads: one pool runs tools; a thread that does not look at its stop
-flag cannot hold the process up (`cli.host` ends the process once `run` returned; the store's order of writes makes that
-safe).
+Tasks: one group holds the door and every kernel; the outbox's worker is a task of its own that ends before it. Threads:
+one pool runs tools; a thread that does not look at its stop flag cannot hold the process up (`cli.host` ends it once
+`run` returned; the store's order of writes makes that safe).
 
 Source: DeepSeek Honcho specification, sections 19 and 33; design page "Style", house rule 8.
 """
@@ -21,7 +20,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,65 +30,29 @@ import zmq.asyncio
 from rlm_memory import wire
 
 from rlm_memory_host import logs
+from rlm_memory_host.assembly.parts import Assembled, assemble
+from rlm_memory_host.assembly.sessions import Sessions
 from rlm_memory_host.attach import connection
-from rlm_memory_host.attach.door import AttachLine, Door, Line, PrepareLine, StatusLine
+from rlm_memory_host.attach.door import AttachLine, Door, Line, OutboxLine, PrepareLine, StatusLine
 from rlm_memory_host.attach.kernels import AttachRequest, Kernels
 from rlm_memory_host.attach.requests import Services
 from rlm_memory_host.attach.roster import Roster
-from rlm_memory_host.contracts.records import Bounds
-from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER
 from rlm_memory_host.process import claim_state_root, host_lock, private_folder
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.storage.paths import ProjectLayout
-from rlm_memory_host.tools.artifacts import ArtifactPort, artifact_tools
 from rlm_memory_host.tools.calllog import CallLog, LineSink
 from rlm_memory_host.tools.dispatcher import Dispatcher
 from rlm_memory_host.tools.policy import Switches
-from rlm_memory_host.tools.status import overall, status_tool, survey
-from rlm_memory_host.tools.tool import Call, Registry, Tool
+from rlm_memory_host.tools.tool import Registry, Tool
 
 THREADS: Final = 16
 IDLE_LOOK_SECONDS: Final = 1.0
-
-
-def bounds_of(settings: Settings) -> Bounds:
-    """The store's bounds that the settings ask for."""
-    artifacts = settings.artifacts
-    return Bounds(
-        artifact_bytes=artifacts.max_artifact_bytes,
-        project_bytes=artifacts.max_project_bytes,
-        cards=artifacts.max_cards,
-        title=artifacts.max_title_chars,
-        summary=artifacts.max_summary_chars,
-        tags=artifacts.max_tags,
-        tag=artifacts.max_tag_chars,
-        columns=artifacts.max_columns,
-        column=artifacts.max_column_chars,
-        search_results=artifacts.max_search_results,
-        raised=artifacts.allow_larger,
-    )
-
-
-def build_tools(store: ArtifactPort | None, kernels: Callable[[], int]) -> list[Tool]:
-    """Every tool of this host, in the order in which they are listed."""
-    return [
-        *(artifact_tools(store) if store is not None else []),
-        status_tool(None if store is None else lambda call: store.status(call.scope), kernels),
-    ]
-
-
-def open_store(settings: Settings) -> ArtifactPort | None:
-    """The artifact store, None where it is switched off."""
-    if not settings.artifacts.enabled:
-        return None
-    from rlm_memory_host.artifacts import ArtifactStore
-
-    return ArtifactStore(
-        private_folder(settings.artifact_root), bounds_of(settings), integrity=settings.artifacts.integrity
-    )
+CLOSING_SECONDS: Final = 0.5
+"""Kept back from the outbox's drain for closing what is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +73,9 @@ class Host:
         idle_exit_seconds: float | None = None,
         hardened: bool = False,
         more_tools: Sequence[Tool] = (),
+        model: JudgeModel | None = None,
     ) -> None:
+        """`model` may judge relations and propose candidates; without one the rules do, and nothing is extracted."""
         self.settings = settings
         self._idle_exit = idle_exit_seconds
         self._hardened = hardened
@@ -119,7 +84,8 @@ class Host:
         self._reason = "stopped"
         self._began = time.monotonic()
         self._kernels: Kernels | None = None
-        self._store: ArtifactPort | None = None
+        self._model = model
+        self._parts: Assembled | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
 
     def stop(self, reason: str) -> None:
@@ -141,9 +107,13 @@ class Host:
         calls = logs.JsonLines(root / "logs" / "calls.jsonl")
         context = zmq.asyncio.Context()
         try:
-            self._store = open_store(self.settings)
+            parts = self._parts = await assemble(self.settings, self._model, self._pool)
             LOGGER.info("host_started version=%s hardened=%s", version(), self._hardened)
-            drained = await self._serve(root, context, calls, started)
+            try:
+                drained = await self._serve(root, context, parts, calls, started)
+            except BaseException:
+                await parts.sending.close(0.0)
+                raise
             LOGGER.info("host_ended reason=%s drained=%s", self._reason, drained)
             return Ended(self._reason, drained)
         finally:
@@ -152,14 +122,20 @@ class Host:
             calls.close()
             logs.stop(handler)
 
+    @property
+    def sessions(self) -> Sessions | None:
+        """Where transports feed captured events, and ask for what to inject; None before the start and without text."""
+        return self._parts.text.sessions if self._parts is not None and self._parts.text is not None else None
+
     async def _serve(
         self,
         root: Path,
         context: zmq.asyncio.Context,
+        parts: Assembled,
         calls: LineSink,
         started: Callable[[], None],
     ) -> bool:
-        services = self._services(calls)
+        services = self._services(parts, calls)
         async with asyncio.TaskGroup() as group, _signals(self.stop):
             kernels = self._kernels = Kernels(
                 services,
@@ -167,7 +143,7 @@ class Host:
                 self.settings.sessions_root,
                 group,
                 context,
-                self.settings.project.id,
+                parts.project_of,
             )
             taken = await kernels.take_up()
             door = Door(root, self._answer, self._line_ended)
@@ -178,14 +154,18 @@ class Host:
                 await self._until_stopped(kernels)
             finally:
                 door.close()
-            return await self._down(kernels, listening)
+            return await self._down(kernels, parts, listening)
 
-    async def _down(self, kernels: Kernels, listening: asyncio.Task[None]) -> bool:
+    async def _down(self, kernels: Kernels, parts: Assembled, listening: asyncio.Task[None]) -> bool:
+        seconds, loop = self.settings.host.shutdown_seconds, asyncio.get_running_loop()
+        until = loop.time() + seconds
         try:
-            async with asyncio.timeout(self.settings.host.shutdown_seconds):
-                await kernels.close(self.settings.host.shutdown_seconds / 2)
-                if self._store is not None:
-                    await asyncio.get_running_loop().run_in_executor(self._pool, self._store.close)
+            async with asyncio.timeout(seconds):
+                await kernels.close(seconds / 2)
+                spare = max(0.0, until - loop.time() - CLOSING_SECONDS)
+                await parts.sending.close(min(self.settings.outbox.drain_seconds, spare))
+                if parts.store is not None:
+                    await loop.run_in_executor(self._pool, parts.store.close)
                 return True
         except TimeoutError:
             return False
@@ -202,11 +182,10 @@ class Host:
             if self._idle_exit is not None and not kernels and idle > self._idle_exit:
                 self.stop("idle")
 
-    def _services(self, calls: LineSink) -> Services:
-        registry = Registry(
-            [*build_tools(self._store, lambda: len(self._kernels or ())), *self._more_tools],
-        )
-        switches = Switches(self._store is not None, self.settings.tools.model_dump())
+    def _services(self, parts: Assembled, calls: LineSink) -> Services:
+        tools = parts.tools(lambda: len(self._kernels or ()))
+        registry = Registry([*tools, *self._more_tools])
+        switches = Switches(parts.store is not None, self.settings.tools.model_dump())
         dispatcher = Dispatcher(
             registry, switches, CallLog(calls), self._pool, timeout_seconds=self.settings.host.tool_timeout_seconds
         )
@@ -216,18 +195,20 @@ class Host:
             "window": wire.WINDOW,
             "artifact_bytes": self.settings.artifacts.max_artifact_bytes,
         }
-        return Services(dispatcher, self._store.annotate if self._store else None, self._pool, limits)
+        return Services(dispatcher, parts.store.annotate if parts.store else None, self._pool, limits)
 
     # -- the local socket --------------------------------------------------------------------------------------------
     async def _answer(self, line: Line) -> dict[str, Any]:
-        if self._stop.is_set() or self._kernels is None:
+        if self._stop.is_set() or self._kernels is None or self._parts is None:
             raise ProtocolError("the host is shutting down", wire.REQUEST_SCOPE_CLOSED)
         if isinstance(line, AttachLine):
             return await self._attach(line, self._kernels)
         if isinstance(line, PrepareLine):
-            return await self._prepare(line, self._kernels)
+            return await self._prepare(line, self._kernels, self._parts)
         if isinstance(line, StatusLine):
-            return await self._status(self._kernels)
+            return await self._status(self._kernels, self._parts)
+        if isinstance(line, OutboxLine):
+            return await _act(line, self._parts)
         self.stop("stop command")
         return wire.ok(pid=os.getpid())
 
@@ -235,13 +216,13 @@ class Host:
         if isinstance(line, PrepareLine) and self._kernels is not None and not self._stop.is_set():
             self._kernels.released(connection.canonical(line.connection_file), line)
 
-    async def _prepare(self, line: PrepareLine, kernels: Kernels) -> dict[str, Any]:
+    async def _prepare(self, line: PrepareLine, kernels: Kernels, parts: Assembled) -> dict[str, Any]:
         _same_protocol(line.protocol)
         promise, folder, project = await kernels.prepare(
             connection.canonical(line.connection_file), Path(line.cwd), line
         )
         objects = None
-        if line.objects and self._store is not None:
+        if line.objects and parts.store is not None:
             objects = ProjectLayout.of(self.settings.artifact_root, project.id).objects
             for part in (objects.parent.parent, objects.parent, objects):
                 private_folder(part)
@@ -262,8 +243,8 @@ class Host:
         identity = attachment.identity
         return wire.ok(session=identity.session, generation=identity.generation, version=version(), pid=os.getpid())
 
-    async def _status(self, kernels: Kernels) -> dict[str, Any]:
-        health, features = await asyncio.get_running_loop().run_in_executor(self._pool, self._health)
+    async def _status(self, kernels: Kernels, parts: Assembled) -> dict[str, Any]:
+        health, features = await asyncio.get_running_loop().run_in_executor(self._pool, parts.health)
         return wire.ok(
             version=version(),
             pid=os.getpid(),
@@ -271,6 +252,7 @@ class Host:
             uptime_seconds=round(time.monotonic() - self._began),
             health=health,
             features=features,
+            outbox=parts.sending.status(),
             hardened=self._hardened,
             idle_exit_seconds=self._idle_exit,
             kernels=[
@@ -285,11 +267,12 @@ class Host:
             ],
         )
 
-    def _health(self) -> tuple[str, Mapping[str, Any]]:
-        store = self._store
-        scope = Scope(project_id=self.settings.project.id or "host-status", session_id="", session_dir=None)
-        _, features = survey(Call(scope), None if store is None else lambda call: store.status(call.scope))
-        return overall(features), {name: item.to_value() for name, item in features.items()}
+
+async def _act(line: OutboxLine, parts: Assembled) -> dict[str, Any]:
+    egress = parts.sending.egress
+    if egress is None:
+        raise ProtocolError("this host sends nothing: no memory service is configured", wire.ADAPTER_DISABLED)
+    return wire.ok(**await egress.act(line.action, line.deliveries))
 
 
 def _same_protocol(protocol: int) -> None:

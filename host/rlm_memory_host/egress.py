@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from rlm_memory_host.contracts.delivery import Admission, Redactor, is_remote_id
 from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
@@ -28,6 +28,9 @@ from rlm_memory_host.honcho.client import HonchoClient
 from rlm_memory_host.honcho.credentials import KeySource
 from rlm_memory_host.honcho.writer import HonchoWriter, Provisioning
 from rlm_memory_host.settings import Settings
+
+CHECK_SECONDS: Final = 2.0
+"""How long a start waits for the service's word on the workspace; the worker asks again."""
 
 
 class Egress:
@@ -62,8 +65,9 @@ class Egress:
             if self._key is not None:
                 await asyncio.to_thread(self.client.renew_key)
             writer = HonchoWriter(self.client, provisioning(self._honcho))
-            with suppress(RemoteError):
-                await writer.check()
+            with suppress(RemoteError, TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await writer.check()
             self.opened = await asyncio.to_thread(self.outbox.open)
         except BaseException:
             await self.client.close()
@@ -75,8 +79,12 @@ class Egress:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        await self.close(self._settings.drain_seconds)
+
+    async def close(self, drain_seconds: float) -> None:
+        """Take nothing in any more, send for at most `drain_seconds`, end; twice is once."""
         try:
-            await self.worker.stop(self._settings.drain_seconds)
+            await self.worker.stop(drain_seconds)
             await self._task
         finally:
             await self.client.close()

@@ -1,7 +1,8 @@
 """Configuration: `rlm-memory.toml`, found, checked and merged, before anything is opened.
 
 Owns: which file counts, every key with its range and default, which keys a project's own file may set, and whether the
-roots are safe. Does not own: making the folders (`process`), credentials (there are none here yet).
+roots are safe. Does not own: making the folders (`process`), credentials (`honcho.credentials`; only where one is found
+stands here).
 
 Trust: a file named by `--config` or `RLM_MEMORY_CONFIG`, or found in the user's config folder, is the operator's. A
 file found in a project folder can be written by whatever works there (a kernel, a cloned repository), so it may set
@@ -32,8 +33,6 @@ CONFIG_VARIABLE: Final = "RLM_MEMORY_CONFIG"
 MAX_FILE_BYTES: Final = 256 << 10
 PROJECT_KEYS: Final = frozenset({"display.project_name"})
 """All that a file in a project folder may set: things that are shown, nothing that is obeyed."""
-
-TOOL_NAMES: Final = ("memory_search", "memory_artifact_record", "memory_artifact_resolve", "memory_status")
 
 Variable = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^=\x00]+$")]
 
@@ -85,9 +84,46 @@ class ToolSettings(_Section):
     """Which tools a caller sees; a tool set to false is not listed and answers UNKNOWN_TOOL."""
 
     memory_search: bool = True
+    memory_recall: bool = True
+    memory_record: bool = True
+    memory_correct: bool = True
+    memory_read: bool = True
+    memory_forget: bool = True
     memory_artifact_record: bool = True
     memory_artifact_resolve: bool = True
     memory_status: bool = True
+    memory_propose: bool = True
+    memory_list: bool = True
+    memory_remember: bool = True
+    memory_expand: bool = True
+    memory_consolidate: bool = True
+    memory_feedback: bool = True
+    memory_habits: bool = True
+
+
+class MemorySettings(_Section):
+    """The text memory. `repositories` are project ids whose memory lies in a folder of a repository.
+
+    `profile` names whose tool table models see; the gates are the same in all of them. `hand_edits` "trust" makes what
+    somebody writes into a topic file the operator's word, never for a file inside a repository.
+    """
+
+    enabled: bool = True
+    profile: Literal["default", "plugin", "runtime"] = "default"
+    hand_edits: Literal["review", "trust"] = "review"
+    repositories: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[Path, Field(strict=False)]] = {}
+
+    @model_validator(mode="after")
+    def _absolute(self) -> MemorySettings:
+        if any(not folder.is_absolute() for folder in self.repositories.values()):
+            raise ValueError("repositories: every folder must be an absolute path")
+        return self
+
+
+class GuardSettings(_Section):
+    """The guard before every sink. `extra_deny_patterns` are regular expressions of what is refused too."""
+
+    extra_deny_patterns: list[Annotated[str, Field(min_length=1, max_length=1000)]] = []
 
 
 class HostSettings(_Section):
@@ -128,8 +164,18 @@ class Settings(_Section):
     host: HostSettings = HostSettings()
     kernel: KernelSettings = KernelSettings()
     display: DisplaySettings = DisplaySettings()
+    memory: MemorySettings = MemorySettings()
+    guard: GuardSettings = GuardSettings()
     honcho: HonchoSettings | None = None
     outbox: OutboxSettings = OutboxSettings()
+
+    @model_validator(mode="after")
+    def _drains_in_time(self) -> Settings:
+        if self.honcho is not None and self.outbox.drain_seconds >= self.host.shutdown_seconds:
+            raise ValueError(
+                "outbox.drain_seconds must be less than host.shutdown_seconds, all the time that a shutdown has"
+            )
+        return self
 
     @property
     def artifact_root(self) -> Path:
@@ -185,7 +231,7 @@ def load(
         # Before the file, as in the kernel's own look-up: both sides must meet at one socket.
         merged["state_root"] = str(Path(named).expanduser().absolute())
     merged.setdefault("state_root", str(wire.default_state_root()))
-    return Loaded(_with_safe_roots(_validated(merged, "the merged settings"), environ), sources)
+    return Loaded(_with_key_kept_back(_with_safe_roots(_validated(merged, "the merged settings"), environ)), sources)
 
 
 def find(config: Path | None, *, cwd: Path, environ: Mapping[str, str], user_folder: Path) -> tuple[Source, ...]:
@@ -279,6 +325,15 @@ def _validated(table: Mapping[str, Any], role: str) -> Settings:
         name = _shown(".".join(str(part) for part in first["loc"])) or "settings"
         problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{role}: {name}: {problem}") from None
+
+
+def _with_key_kept_back(settings: Settings) -> Settings:
+    """The settings with the variable that holds the memory service's key among the credentials no kernel gets."""
+    key = None if settings.honcho is None else settings.honcho.key
+    if key is None or not key.startswith("env:"):
+        return settings
+    names = list(dict.fromkeys((*settings.kernel.credentials, key.removeprefix("env:"))))
+    return settings.model_copy(update={"kernel": settings.kernel.model_copy(update={"credentials": names})})
 
 
 # -- roots -----------------------------------------------------------------------------------------------------------

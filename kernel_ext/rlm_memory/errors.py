@@ -114,6 +114,13 @@ class StoreUnavailable(MemoryFault):
 
 
 @kept
+class Conflict(MemoryFault):
+    """What was read has changed since: read it again and decide again."""
+
+    default_code = "VERSION_CONFLICT"
+
+
+@kept
 class Integrity(MemoryFault):
     """Stored bytes are missing or not what was recorded; they are never served."""
 
@@ -166,22 +173,40 @@ BY_CODE: dict[str, type[MemoryFault]] = {
     wire.UNKNOWN_TOOL: Denied,
     wire.ADAPTER_DISABLED: Denied,
     wire.GUARD_SECRET: Denied,
+    "GUARD_INJECTION": Denied,
+    "SENSITIVITY_IN_REPOSITORY": Denied,
     wire.INVALID_ARGS: Invalid,
     wire.INVALID_ARGUMENT: Invalid,
     wire.INVALID_REQUEST: Invalid,
     wire.VALIDATION: Invalid,
+    "INVALID_TOPIC": Invalid,
+    "INVALID_TEXT": Invalid,
+    "TOPIC_EMPTY": Invalid,
+    "TITLE_EMPTY": Invalid,
     wire.INVALID_PATH: UnsafeSource,
     wire.UNSAFE_FILESYSTEM_ENTRY: UnsafeSource,
     wire.NOT_REGULAR_FILE: UnsafeSource,
     wire.FILE_MUTATED: UnsafeSource,
     wire.PAYLOAD_TOO_LARGE: TooLarge,
     wire.ARTIFACT_TOO_LARGE: TooLarge,
+    "LIMIT_EXCEEDED": TooLarge,
+    "BLOCK_TOO_LARGE": TooLarge,
+    "CANDIDATE_TOO_LARGE": TooLarge,
+    "TOPIC_TOO_LONG": TooLarge,
+    "TITLE_TOO_LONG": TooLarge,
+    "TAG_TOO_LONG": TooLarge,
+    "TOO_MANY_TAGS": TooLarge,
+    "TOO_MANY_TOPICS": QuotaExceeded,
+    "LAYER_FULL": QuotaExceeded,
     wire.PROJECT_QUOTA_EXCEEDED: QuotaExceeded,
     wire.CARD_QUOTA_EXCEEDED: QuotaExceeded,
     wire.STORE_FULL: StoreUnavailable,
     wire.STORE_READ_ONLY: StoreUnavailable,
     wire.STORE_UNAVAILABLE: StoreUnavailable,
     wire.LOCK_TIMEOUT: StoreUnavailable,
+    "LAYER_UNAVAILABLE": StoreUnavailable,
+    "SUSPECT_TRUNCATION": StoreUnavailable,
+    "VERSION_CONFLICT": Conflict,
     wire.ARTIFACT_MISSING: Integrity,
     wire.ARTIFACT_CORRUPT: Integrity,
     wire.UNSUPPORTED_VERSION: Unsupported,

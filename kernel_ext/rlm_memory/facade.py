@@ -16,6 +16,7 @@ from rlm_memory.experiments import AsyncExperiments, Experiments, async_experime
 from rlm_memory.kept import kept, state
 from rlm_memory.results import Status
 from rlm_memory.steps import Meet, Steps
+from rlm_memory.textmemory import AsyncTextMethods, TextMethods
 from rlm_memory.tools import tool
 from rlm_memory.twins import awaited, blocking
 
@@ -38,9 +39,16 @@ def status() -> Steps[Status]:
     return Status(True, f"rlm-memory host {host.version or ''}".strip(), problem, host.artifacts, details)
 
 
+NAMES = ("remember", "search", "recall", "read", "record", "correct", "forget", "status")
+"""The methods that both sides have."""
+
+
 @kept
-class Memory:
-    """Memory for this kernel: `experiments`, `status()`, `errors`, `fingerprint(...)`, and the async twins in `aio`."""
+class Memory(TextMethods):
+    """Memory for this kernel: exact results in `experiments`, texts by `remember`, `recall` and so on.
+
+    Beside them `status()`, `errors`, `fingerprint(...)`, and the async twins in `aio`.
+    """
 
     errors = errors
     status = blocking(status)
@@ -61,17 +69,17 @@ class Memory:
         return fingerprints.fingerprint
 
     def __dir__(self) -> list[str]:
-        return ["aio", "errors", "experiments", "fingerprint", "status"]
+        return sorted(["aio", "errors", "experiments", "fingerprint", *NAMES])
 
     def __repr__(self) -> str:
-        return "memory: experiments, status(), fingerprint(), errors, aio"
+        return f"memory: experiments, {', '.join(f'{name}()' for name in NAMES)}, fingerprint(), errors, aio"
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _memory, ()
 
 
 @kept
-class AsyncMemory:
+class AsyncMemory(AsyncTextMethods):
     """`memory.aio`: the same names, to be awaited."""
 
     status = awaited(status)
@@ -82,10 +90,10 @@ class AsyncMemory:
         return async_experiments
 
     def __dir__(self) -> list[str]:
-        return ["experiments", "status"]
+        return sorted(["experiments", *NAMES])
 
     def __repr__(self) -> str:
-        return "memory.aio: experiments, status()"
+        return f"memory.aio: experiments, {', '.join(f'{name}()' for name in NAMES)}"
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _aio, ()

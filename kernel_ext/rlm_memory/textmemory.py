@@ -1,4 +1,4 @@
-"""`memory.search`, `recall`, `read`, `record`, `correct`, `forget`: text memory in a notebook.
+"""`memory.search`, `recall`, `read`, `record` (also `remember`), `correct`, `forget`: text memory in a notebook.
 
 Owns: the step lists, their results and looks, and the two sets of methods that `memory` and `memory.aio` take in. Does
 not own: what is allowed: the host decides; code in a notebook is never a user's own word. What is shown by default
@@ -317,6 +317,7 @@ class TextMethods:
     recall = blocking(recall)
     read = blocking(read)
     record = blocking(record)
+    remember = record
     correct = blocking(correct)
     forget = blocking(forget)
 
@@ -328,5 +329,6 @@ class AsyncTextMethods:
     recall = awaited(recall)
     read = awaited(read)
     record = awaited(record)
+    remember = record
     correct = awaited(correct)
     forget = awaited(forget)

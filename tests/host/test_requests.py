@@ -78,8 +78,9 @@ def test_the_tool_list_is_complete_and_says_that_memory_is_fallible(pair: tuple[
     """Exactly the tools of this host, each with a schema."""
     _, kernel = pair
     tools = {tool["name"]: tool for tool in kernel.ask("dsh_tools.list")["tools"] if "slow" not in tool["name"]}
-    assert list(tools) == ["memory_search", "memory_artifact_record", "memory_artifact_resolve", "memory_status"]
-    assert all("fallible" in tools[name]["description"] for name in list(tools)[:3])
+    text = ["memory_search", "memory_recall", "memory_record", "memory_correct", "memory_read", "memory_forget"]
+    assert list(tools) == [*text, "memory_artifact_record", "memory_artifact_resolve", "memory_status"]
+    assert all("fallible" in tools[name]["description"] for name in list(tools)[:-1])
     assert all(tool["parameters"]["additionalProperties"] is False for tool in tools.values())
 
 
@@ -325,8 +326,9 @@ def test_switched_off_artifacts_do_not_exist(
     host, kernel = start_host(settings="[artifacts]\nenabled = false\n"), start_kernel()
     host.attach(kernel)
     assert kernel.ask("memory.hello", protocol=1, extension="0")["artifacts"] is False
-    assert [tool["name"] for tool in kernel.ask("dsh_tools.list")["tools"]] == ["memory_status"]
-    assert code_of(kernel.call("memory_search", query="x")) == "UNKNOWN_TOOL"
+    assert not [tool["name"] for tool in kernel.ask("dsh_tools.list")["tools"] if "artifact" in tool["name"]]
+    assert code_of(kernel.call("memory_artifact_resolve", experiment_id="x")) == "UNKNOWN_TOOL"
+    assert kernel.call("memory_search", kind="experiment-card")["value"]["results"] == []
     assert kernel.ask("memory.annotate", experiment_id="x")["code"] == "ADAPTER_DISABLED"
     assert kernel.call("memory_status")["value"]["status"] == "active"
 

@@ -77,13 +77,22 @@ class StopLine(_Line):
     type: Literal["stop"]
 
 
-Line = AttachLine | PrepareLine | StatusLine | StopLine
+class OutboxLine(_Line):
+    """An operator's word on deliveries, for the host that works on the outbox."""
+
+    type: Literal["outbox"]
+    action: Literal["retry", "drop"]
+    deliveries: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)]
+
+
+Line = AttachLine | PrepareLine | StatusLine | StopLine | OutboxLine
 Answer = Callable[[Line], Awaitable[dict[str, Any]]]
 _LINES: Final[dict[str, type[Line]]] = {
     "attach": AttachLine,
     "prepare": PrepareLine,
     "status": StatusLine,
     "stop": StopLine,
+    "outbox": OutboxLine,
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from rlm_memory_host.attach.attachment import PID_SECONDS, Attachment, Identity
 from rlm_memory_host.attach.connection import Connection
 from rlm_memory_host.attach.lease import lease
 from rlm_memory_host.attach.link import Link
-from rlm_memory_host.attach.project import Project, project_of
+from rlm_memory_host.attach.project import Project
 from rlm_memory_host.attach.roster import Entry, Roster
 from rlm_memory_host.contracts.ids import new_ulid
 from rlm_memory_host.errors import HostError, ProtocolError
@@ -86,14 +86,15 @@ class Kernels(Mapping[Path, Attachment]):
         sessions_root: Path,
         group: asyncio.TaskGroup,
         context: zmq.asyncio.Context,
-        project_id: str | None,
+        project_of: Callable[[Path], Project],
     ) -> None:
+        """`project_of` gives the project of a kernel's folder; it may block."""
         self._services = services
         self._roster = roster
         self._sessions_root = sessions_root
         self._group = group
         self._context = context
-        self._project_id = project_id
+        self._project_of = project_of
         self._held: dict[Path, _Held] = {}
         self._busy: dict[Path, asyncio.Lock] = {}
         self._promised: dict[Path, Promise] = {}
@@ -235,7 +236,7 @@ class Kernels(Mapping[Path, Attachment]):
     async def _look(self, path: Path, cwd: Path) -> tuple[Connection, Project]:
         """What the connection file and the kernel's folder say, read in a thread: either may lie on a slow disk."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._services.pool, lambda: (connection.read(path, cwd), project_of(cwd, self._project_id))
+            self._services.pool, lambda: (connection.read(path, cwd), self._project_of(cwd))
         )
 
     async def close(self, seconds: float) -> None:

@@ -3,7 +3,8 @@
 Owns: the rule. All worktrees of a repository are one project (they share git's common directory); a folder outside a
 repository is its own. Does not own: a boundary. A kernel can change its folder, so a project keeps apart what would be
 mixed up by accident, not kernels of one user from each other. No git program runs and nothing of the repository is
-obeyed: two small files are read.
+obeyed: two small files are read. An id that a repository carries is a claim; `claimed` (the text memory's bindings)
+says whether an operator linked this root to it.
 
 Source: design page "Kernel <-> host", Host side; DeepSeek Honcho specification, sections 10 and 28.1.
 """
@@ -11,6 +12,7 @@ Source: design page "Kernel <-> host", Host side; DeepSeek Honcho specification,
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -23,10 +25,18 @@ class Project:
     """A project's id and how it was told. The id holds no path."""
 
     id: str
-    told: Literal["configured", "git", "path"]
+    told: Literal["configured", "linked", "git", "path"]
 
 
-def project_of(cwd: Path, configured: str | None) -> Project:
+Claimed = Callable[[Path, str], str]
+"""From a root and its own id to the id that the root opens: its own, unless an operator linked it to its claim."""
+
+
+def _unclaimed(_root: Path, own_id: str) -> str:
+    return own_id
+
+
+def project_of(cwd: Path, configured: str | None, claimed: Claimed = _unclaimed) -> Project:
     """The project of a kernel in `cwd` (absolute; need not exist any more)."""
     if configured is not None:
         return Project(configured, "configured")
@@ -34,8 +44,13 @@ def project_of(cwd: Path, configured: str | None) -> Project:
     for folder in (real, *real.parents):
         common = _common_directory(folder / ".git")
         if common is not None:
-            return Project(f"git-{_digest(common)}", "git")
-    return Project(f"path-{_digest(real)}", "path")
+            return _opened(folder, Project(f"git-{_digest(common)}", "git"), claimed)
+    return _opened(real, Project(f"path-{_digest(real)}", "path"), claimed)
+
+
+def _opened(root: Path, own: Project, claimed: Claimed) -> Project:
+    opened = claimed(root, own.id)
+    return own if opened == own.id else Project(opened, "linked")
 
 
 def _common_directory(git: Path) -> Path | None:

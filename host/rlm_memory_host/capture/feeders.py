@@ -13,7 +13,7 @@ Source: DeepSeek Honcho specification, section 11.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from rlm_memory_host.capture.sessions import Capture
@@ -66,19 +66,24 @@ def parse_event(value: object) -> SessionEvent | None:
 def replay(capture: Capture, lines: Iterable[str]) -> tuple[int, int]:
     """Feed a recorded session, one JSON object a line. Gives (events taken, lines that are none)."""
     taken = skipped = 0
-    for line in lines:
-        if not line.strip():
-            continue
-        try:
-            event = parse_event(json.loads(line))
-        except (ValueError, RecursionError):
-            event = None
+    for value in objects(lines):
+        event = parse_event(value)
         if event is None:
             skipped += 1
             continue
         capture.feed(event)
         taken += 1
     return taken, skipped
+
+
+def objects(lines: Iterable[str]) -> Iterator[object]:
+    """The JSON value of every line that is not blank; None for a line that is no JSON."""
+    for line in lines:
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                yield None
 
 
 def _text(content: object) -> str:

@@ -72,6 +72,31 @@ _ROWS: Final = (
     Code(wire.STORE_UNAVAILABLE, "StoreUnavailable", -32008, 503, 2, "The store cannot be used now."),
     Code(wire.LOCK_TIMEOUT, "StoreUnavailable", -32008, 503, 2, "A lock of the store was held too long."),
     Code(wire.GUARD_SECRET, "Denied", -32003, 422, 2, "A field looks like a secret; nothing was stored."),
+    # The text memory.
+    Code("GUARD_INJECTION", "Denied", -32003, 422, 2, "A text reads like an instruction to a model; not stored."),
+    Code("LAYER_UNAVAILABLE", "StoreUnavailable", -32008, 503, 2, "A layer cannot be opened; the others work."),
+    Code("VERSION_CONFLICT", "Conflict", -32602, 409, 2, "The memory changed since it was read; read it again."),
+    Code(
+        "SUSPECT_TRUNCATION", "StoreUnavailable", -32005, 409, 2, "A topic file lost blocks; an operator looks first."
+    ),
+    Code(
+        "LIMIT_EXCEEDED", "TooLarge", -32602, 413, 2, "A text is over a documented limit; the message has the number."
+    ),
+    Code("BLOCK_TOO_LARGE", "TooLarge", -32602, 413, 2, "A memory is over 32,768 bytes."),
+    Code("CANDIDATE_TOO_LARGE", "TooLarge", -32602, 413, 2, "A candidate is over 32,768 bytes."),
+    Code("TOPIC_TOO_LONG", "TooLarge", -32602, 413, 2, "A topic is over 120 characters."),
+    Code("TITLE_TOO_LONG", "TooLarge", -32602, 413, 2, "A title is over 240 characters."),
+    Code("TAG_TOO_LONG", "TooLarge", -32602, 413, 2, "A tag is over 80 characters."),
+    Code("TOO_MANY_TAGS", "TooLarge", -32602, 413, 2, "A memory has more than 64 tags."),
+    Code("TOO_MANY_TOPICS", "QuotaExceeded", -32007, 507, 2, "A layer has 64 topics; use one of them."),
+    Code("LAYER_FULL", "QuotaExceeded", -32007, 507, 2, "A layer holds 50,000 memories."),
+    Code("INVALID_TOPIC", "Invalid", -32602, 422, 2, "A topic looks like a path; name the subject instead."),
+    Code(
+        "INVALID_TEXT", "Invalid", -32602, 422, 2, "A text holds what no text file keeps (NUL, half a surrogate pair)."
+    ),
+    Code("TOPIC_EMPTY", "Invalid", -32602, 422, 2, "A topic has no visible character."),
+    Code("TITLE_EMPTY", "Invalid", -32602, 422, 2, "A title has no visible character."),
+    Code("SENSITIVITY_IN_REPOSITORY", "Denied", -32003, 422, 2, "A repository's memory takes no sensitive text."),
     # The memory service and what is delivered to it; kernels do not receive these from a request.
     Code("REMOTE", None, -32603, 502, 2, "A call of the memory service failed."),
     Code("REMOTE_UNAVAILABLE", None, -32603, 503, 1, "The memory service was not reached; nothing was sent."),
@@ -90,16 +115,14 @@ _ROWS: Final = (
     Code("ATTEMPTS_EXHAUSTED", None, -32603, 504, 2, "`outbox.max_attempts` is reached; dead letter."),
     Code("EMPTY_AFTER_REDACTION", None, -32602, 422, 2, "Nothing is left of a message after redaction; not sent."),
     Code("TOO_LONG", None, -32602, 413, 2, "A message is longer than the service takes; not sent."),
+    Code("OUTBOX_BUSY", None, -32603, 503, 1, "Another process worked on the outbox when the host started."),
+    Code("DEAD_LETTERS", None, -32603, 502, 1, "Deliveries failed for good or are held; an operator decides."),
     Code("DELIVERY_NOT_FOUND", None, -32004, 404, 2, "No delivery with that id in the outbox."),
     # The host itself; kernels do not receive these from a request.
     Code("DENIED", None, -32003, 403, 2, "Policy said no; on the wire the reason travels without a code."),
     Code("SETTINGS", None, -32603, 500, 2, "The configuration is wrong; the message names the key."),
     Code("CREDENTIAL", None, -32603, 500, 2, "A credential is missing or unusable."),
     Code("UNSUPPORTED_PLATFORM", None, -32603, 501, 2, "The host does not run on this system."),
-    Code("LAYER_UNAVAILABLE", None, -32008, 503, 2, "A layer of the text memory cannot be opened; the others work."),
-    Code("VERSION_CONFLICT", None, -32602, 409, 2, "The memory changed since it was read; read it again."),
-    Code("LIMIT_EXCEEDED", None, -32602, 413, 2, "A text is over a documented limit; the message has the number."),
-    Code("SUSPECT_TRUNCATION", None, -32005, 409, 2, "A topic file lost blocks; an operator must look first."),
     Code("HOST_RUNNING", None, -32603, 409, 2, "Another host holds this state root."),
     Code("KERNEL_LEASED", None, -32002, 409, 2, "Another host serves this kernel (attaching)."),
     Code("PEER_REFUSED", None, -32003, 403, 2, "Another user, or a process that is not that kernel (attaching)."),

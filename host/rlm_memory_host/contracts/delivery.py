@@ -80,14 +80,21 @@ def is_delivery_id(value: object) -> bool:
 
 
 def exchange_delivery_id(
-    scope: DeliveryScope, *, turn: int | None, event_sequences: Sequence[int], contents: Sequence[tuple[Role, str]]
+    scope: DeliveryScope,
+    *,
+    turn: int | None,
+    event_sequences: Sequence[int],
+    contents: Sequence[tuple[Role, str]],
+    revision: str | None = None,
 ) -> str:
     """The id of an exchange or a note (section 12.2): the same source and the same redacted text, the same id.
 
-    `contents` are role and text after redaction, in order.
+    `contents` are role and text after redaction, in order; `revision` names the state of a memory, which has no events.
     """
+    own: dict[str, Any] = {} if revision is None else {"revision": revision}
     return _digest(
-        {
+        own
+        | {
             "contents": [[role, text] for role, text in contents],
             "eventSequences": list(event_sequences),
             "honchoSessionId": scope.honcho_session_id,
@@ -396,6 +403,8 @@ def message_metadata(
     repository_commit: str | None = None,
     task_lineage_id: str | None = None,
     classification: str | None = None,
+    memory_id: str | None = None,
+    supersedes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The metadata of a message (section 11.3); what is not known is left out, never invented."""
     known: dict[str, Any] = {
@@ -414,6 +423,8 @@ def message_metadata(
         "captured_at": captured_at,
         "plugin_version": plugin_version,
         "content_classification": classification,
+        "memory_id": memory_id,
+        "supersedes": list(supersedes) or None,
     }
     return {name: value for name, value in known.items() if value is not None}
 

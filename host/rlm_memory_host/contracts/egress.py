@@ -26,7 +26,9 @@ class HonchoSettings(_Section):
     """The service. There is no default address: without this table nothing leaves the machine.
 
     `key` says where the key is (env:NAME, file:/path, fd:N, keyring:SERVICE/USER), never the key. `project` is the id
-    that everything sent carries; a project of the host whose own id the service takes needs none.
+    that everything sent carries; a project of the host whose own id the service takes needs none. `capture` sends the
+    completed exchanges of root sessions, `dialectic` lets `memory_recall` ask the service's own reasoning: both are off
+    until somebody says so (sections 13.2 and 15).
     """
 
     url: Annotated[str, Field(min_length=8, max_length=2_048, pattern=r"^https?://[^\s@?#]+$")]
@@ -45,6 +47,8 @@ class HonchoSettings(_Section):
     create_peers: bool = True
     create_sessions: bool = True
     observe_assistant: bool = False
+    capture: bool = False
+    dialectic: bool = False
 
 
 class OutboxSettings(_Section):

@@ -53,7 +53,11 @@ class Composed:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is known of the source beside the text; absent stays absent (section 11.3)."""
+    """What is known of the source beside the text; absent stays absent (section 11.3).
+
+    `memory_id` and `revision` are a note's: they tell two notes of one session with the same words apart, and find what
+    waits when the memory is forgotten. `supersedes` are the ids that a correction replaces.
+    """
 
     captured_at: str
     plugin_version: str
@@ -62,6 +66,9 @@ class Labels:
     repository_commit: str | None = None
     task_lineage_id: str | None = None
     classification: str | None = None
+    memory_id: str | None = None
+    revision: str | None = None
+    supersedes: tuple[str, ...] = ()
 
 
 def make_scope(
@@ -129,6 +136,7 @@ def compose(
         turn=labels.turn,
         event_sequences=[part.sequence for part in parts if part.sequence is not None],
         contents=[(part.role, text) for part, text in zip(parts, texts, strict=True)],
+        revision=labels.revision,
     )
     messages = [
         {
@@ -148,6 +156,8 @@ def compose(
                 repository_commit=labels.repository_commit,
                 task_lineage_id=labels.task_lineage_id,
                 classification=labels.classification,
+                memory_id=labels.memory_id,
+                supersedes=labels.supersedes,
             ),
         }
         for part, text in zip(parts, texts, strict=True)

@@ -262,6 +262,17 @@ class Outbox:
             self._lanes.hurry(self._monotonic())
         self._tell()
 
+    def pending_about(self, memory_id: str) -> list[str]:
+        """The waiting deliveries whose messages name a memory; a file that cannot be read is none of them."""
+        needle = f'"memory_id":"{memory_id}"'.encode()
+        found: list[str] = []
+        for waiting in self.waiting():
+            with suppress(OSError, StoreError):
+                data = self._files.read_all(self._pending / _file_name(waiting.delivery_id), MAX_DOCUMENT_BYTES)
+                if needle in data:
+                    found.append(waiting.delivery_id)
+        return found
+
     # -- for operators -----------------------------------------------------------------------------------------------
     def waiting(self) -> tuple[Waiting, ...]:
         """What waits, in no order; a snapshot."""

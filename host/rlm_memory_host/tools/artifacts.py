@@ -1,4 +1,4 @@
-"""The tools over exact results: search cards, record a file, resolve a card to its verified bytes.
+"""The tools over exact results: record a file, resolve a card to its verified bytes; and a page of cards for searches.
 
 Owns: their schemas, descriptions and texts. Does not own: storing, bounds, ranking (`artifacts`). Argument models check
 types and coarse sizes; the operator's bounds are the store's to enforce, so that every transport meets the same ones.
@@ -10,6 +10,7 @@ tools".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import Field, StringConstraints
@@ -108,19 +109,8 @@ class ResolveArguments(Arguments):
 
 
 def artifact_tools(store: ArtifactPort) -> list[Tool]:
-    """The three tools over one store. All of them need `artifacts`."""
+    """The two tools that record and resolve, over one store. Both need `artifacts`."""
     return [
-        Tool(
-            name="memory_search",
-            description=(
-                "Find exact results recorded earlier in this project: tables, arrays, documents. Matches ids, "
-                "fingerprints, tags and words; says why each one matched and whether its bytes are here. " + FALLIBLE
-            ),
-            arguments=SearchArguments,
-            output=_output(results="array", total="integer", cursor=["string", "null"], warnings="array"),
-            run=lambda arguments, call: _search(store, arguments, call),
-            needs=frozenset({"artifacts"}),
-        ),
         Tool(
             name="memory_artifact_record",
             description=(
@@ -141,6 +131,8 @@ def artifact_tools(store: ArtifactPort) -> list[Tool]:
             ),
             run=lambda arguments, call: _record(store, arguments, call),
             needs=frozenset({"artifacts", "write"}),
+            # The same bytes under the same identity are the same record.
+            repeatable=True,
         ),
         Tool(
             name="memory_artifact_resolve",
@@ -170,6 +162,7 @@ def artifact_tools(store: ArtifactPort) -> list[Tool]:
             ),
             run=lambda arguments, call: _resolve(store, arguments, call),
             needs=frozenset({"artifacts"}),
+            repeatable=True,
         ),
     ]
 
@@ -183,29 +176,23 @@ def _output(**types: str | list[str]) -> dict[str, Any]:
     }
 
 
-def _search(store: ArtifactPort, arguments: SearchArguments, call: Call) -> ToolResult:
-    limit, given = arguments.limit, arguments.model_dump(exclude={"limit"})
+def fitting_page(store: ArtifactPort, scope: Scope, request: SearchRequest) -> SearchPage:
+    """A page of cards that fits one message: a smaller one where the asked one would not; its cursor leads on."""
     while True:
-        page = store.search(call.scope, SearchRequest(limit=limit, **given))
-        value = page.to_value()
-        if limit == 1 or wire.encoded_size(value) <= PAGE_BYTES // 2:
-            return ToolResult(value, _search_text(page))
-        limit = max(1, min(limit, len(page.results)) // 2)
+        page = store.search(scope, request)
+        if request.limit == 1 or wire.encoded_size(page.to_value()) <= PAGE_BYTES // 2:
+            return page
+        request = replace(request, limit=max(1, min(request.limit, len(page.results)) // 2))
 
 
-def _search_text(page: SearchPage) -> str:
-    if not page.results:
-        return "No recorded result matches. " + FALLIBLE
-    lines = [f"{page.total} recorded results match; untrusted descriptions, best first:"]
-    for hit in page.results:
-        here = "" if hit.local_available else ", bytes not here"
-        lines.append(
-            f"- {hit.experiment_id} [experiment-card] {_line(hit.title)} (source {_line(hit.source)} "
-            f"{_line(hit.source_version)}, {hit.bytes:,} bytes{here}, updated {hit.updated_at}, "
-            f"matched {', '.join(hit.matched)})"
-        )
-    lines.append("Use memory_artifact_resolve with an experiment_id to get the verified file. " + FALLIBLE)
-    return "\n".join([*lines, *(f"Warning: {_line(item)}" for item in page.warnings)])
+def card_line(card: Mapping[str, Any]) -> str:
+    """A hit as one line of text, whatever is in it."""
+    here = "" if card["local_available"] else ", bytes not here"
+    return (
+        f"- {card['experiment_id']} [experiment-card] {_line(card['title'])} (source {_line(card['source'])} "
+        f"{_line(card['source_version'])}, {card['bytes']:,} bytes{here}, updated {card['updated_at']}, "
+        f"matched {', '.join(card['matched'])})"
+    )
 
 
 def _record(store: ArtifactPort, arguments: RecordArguments, call: Call) -> ToolResult:

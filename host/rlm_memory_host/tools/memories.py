@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rlm_memory_host.contracts.memory import MAX_OUTPUT_BYTES, Caller, Kind, LayerKind, Sensitivity
 from rlm_memory_host.contracts.records import SearchRequest
 from rlm_memory_host.contracts.remote import RemoteMemory
-from rlm_memory_host.errors import ToolInput
+from rlm_memory_host.errors import FormatVersion, HostError, LockTimeout, StoreError, ToolInput, Unwritable
+from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.recall import fusion
 from rlm_memory_host.recall.budget import Choice
 from rlm_memory_host.recall.eligibility import Reading, block_reason
@@ -24,10 +25,11 @@ from rlm_memory_host.recall.items import Found
 from rlm_memory_host.recall.service import Page, Query, Recall, item_of
 from rlm_memory_host.textmemory.correcting import Correction, correct
 from rlm_memory_host.textmemory.forgetting import Forgotten, forget
+from rlm_memory_host.textmemory.health import TextHealth
 from rlm_memory_host.textmemory.notes import Note, Recorded
 from rlm_memory_host.textmemory.service import TextMemory, narrowed
 from rlm_memory_host.textmemory.validity import parse_moment
-from rlm_memory_host.tools.artifacts import FALLIBLE, ArtifactPort, SearchArguments
+from rlm_memory_host.tools.artifacts import FALLIBLE, ArtifactPort, SearchArguments, card_line, fitting_page
 from rlm_memory_host.tools.memory_arguments import (
     ForgetArguments,
     MemoryCorrectArguments,
@@ -39,6 +41,10 @@ from rlm_memory_host.tools.memory_arguments import (
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 RECALL_ITEMS: Final = 20
+READING: Final = frozenset({"memory_search", "memory_recall", "memory_read"})
+T = TypeVar("T")
+_DISK: Final = (Unwritable, LockTimeout, FormatVersion)
+"""Refusals that say something of the store and not of the one text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,28 @@ class TextServices:
     artifacts: ArtifactPort | None = None
     remote: RemoteMemory | None = None
     human_peer: str = "user"
+    health: TextHealth | None = None
 
     def caller(self, call: Call) -> Caller:
         """The caller of a call, as the transport authenticated it."""
         return Caller.of(call.scope, self.human_peer)
+
+    def written(self, write: Callable[[], T]) -> T:
+        """Run a write and tell the health board how it went: what a caller did wrong is no fault of the store."""
+        try:
+            done = write()
+        except StoreError as error:
+            if self.health is not None and isinstance(error, _DISK):
+                self.health.failed(error)
+            raise
+        if self.health is not None:
+            self.health.wrote()
+        return done
+
+    def warnings(self) -> list[str]:
+        """What a reader of any result should know of the memory's health."""
+        told = self.health.warning() if self.health is not None else ""
+        return [told] if told else []
 
 
 def memory_tools(services: TextServices) -> list[Tool]:
@@ -114,12 +138,16 @@ def memory_tools(services: TextServices) -> list[Tool]:
             lambda arguments, call: _forget(services, arguments, call),
         ),
     ]
-    return [Tool(name, f"{text} {FALLIBLE}", model, output, run) for name, text, model, output, run in spec]
+    return [
+        Tool(name, f"{text} {FALLIBLE}", model, output, run, repeatable=name in READING)
+        for name, text, model, output, run in spec
+    ]
 
 
 def with_text_status(status: Tool, services: TextServices) -> Tool:
     """`memory_status` with the text memory's content-free counts and the resident text's diagnostics."""
-    properties = {**status.output["properties"], "memory": {"type": "object"}, "resident": {"type": "object"}}
+    shape = {"type": ["object", "null"]}
+    properties = {**status.output["properties"], "memory": shape, "resident": shape}
     output = {
         **status.output,
         "properties": properties,
@@ -129,23 +157,32 @@ def with_text_status(status: Tool, services: TextServices) -> Tool:
     def run(arguments: Any, call: Call) -> ToolResult:
         result = status.run(arguments, call)
         caller = services.caller(call)
-        counts = services.memory.status(caller)
-        resident = services.recall.resident(caller)
-        shown = {
-            "index_hash": resident.hash,
-            "prefix_stable": services.recall.cache.stable,
-            "tier": resident.tier,
-            "chars": len(resident.text),
-            "lines": resident.text.count("\n") + 1 if resident.text else 0,
-            "omitted": resident.omitted,
-            "degradation_reasons": list(resident.reasons),
-            "zero_model": counts["zero_model"],
-            "judge": counts["judge"],
-        }
+        try:
+            counts = services.memory.status(caller)
+            shown = _resident_value(services, caller, counts)
+        except (HostError, OSError) as error:
+            # How it is stands among the features; a status answers whatever is broken.
+            LOGGER.error("text_status_failed %s", where(error))
+            return ToolResult({**result.value, "memory": None, "resident": None}, result.text)
         value = {**result.value, "memory": counts, "resident": shown}
         return ToolResult(value, f"{result.text}\n- memories: {counts['memories']}, waiting: {counts['candidates']}")
 
     return replace(status, output=output, run=run)
+
+
+def _resident_value(services: TextServices, caller: Caller, counts: Mapping[str, object]) -> dict[str, Any]:
+    resident = services.recall.resident(caller, warning="".join(services.warnings()))
+    return {
+        "index_hash": resident.hash,
+        "prefix_stable": services.recall.cache.stable,
+        "tier": resident.tier,
+        "chars": len(resident.text),
+        "lines": resident.text.count("\n") + 1 if resident.text else 0,
+        "omitted": resident.omitted,
+        "degradation_reasons": list(resident.reasons),
+        "zero_model": counts["zero_model"],
+        "judge": counts["judge"],
+    }
 
 
 def _output(**types: str | list[str]) -> dict[str, Any]:
@@ -195,22 +232,29 @@ def _search(services: TextServices, arguments: MemorySearchArguments, call: Call
     if not cards_only:
         page = services.recall.search(services.caller(call), query_of(arguments))
         choice = services.recall.give(services.caller(call), page.items)
-    ranked = [(not item.is_exact, -item.score, item_value(item)) for item in choice.items]
-    scaled = fusion.scaled({card["experiment_id"]: card["score"] for card in cards})
-    ranked += [("id" not in card["matched"], -scaled[card["experiment_id"]], card) for card in cards]
-    if not cards_only:
-        ranked.sort(key=lambda entry: entry[:2])
-    results = [value for _, _, value in ranked][: arguments.limit]
+    values = [item_value(item) for item in choice.items]
+    results = cards if cards_only else _ranked(arguments.query, choice.items, values, cards)[: arguments.limit]
     warnings += [f"left out: {reason} ({count})" for reason, count in sorted(page.rejected.items())]
     warnings += [f"given before in this context: {memory_id}" for memory_id in choice.repeated]
-    warnings += [*choice.reasons, *page.degraded]
+    warnings += [*choice.reasons, *page.degraded, *services.warnings()]
     value = {"results": results, "total": page.total + total, "cursor": cursor, "warnings": warnings}
     lines = [render(choice.items)] if choice.items else []
-    lines += [
-        f"- {card['experiment_id']} [experiment-card] {escaped(str(card['title']))} (updated {card['updated_at']})"
-        for card in cards[: arguments.limit]
-    ]
+    lines += [escaped(card_line(card)) for card in cards[: arguments.limit]]
     return ToolResult(value, "\n".join([*lines, FALLIBLE] if lines else ["Nothing matches. " + FALLIBLE]))
+
+
+def _ranked(
+    query: str, items: Sequence[Found], values: list[dict[str, Any]], cards: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Memories and cards in one order: exact ones first, then by score; without a query the newest first."""
+    if not query.strip():
+        return sorted(
+            [*values, *cards], key=lambda value: value.get("date") or value.get("updated_at", ""), reverse=True
+        )
+    scaled = fusion.scaled({card["experiment_id"]: card["score"] for card in cards})
+    ranked = [(not item.is_exact, -item.score, value) for item, value in zip(items, values, strict=True)]
+    ranked += [("id" not in card["matched"], -scaled[card["experiment_id"]], card) for card in cards]
+    return [value for _, _, value in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 def query_of(arguments: MemorySearchArguments) -> Query:
@@ -233,7 +277,7 @@ def _cards(
     if services.artifacts is None or (elsewhere and not wanted) or arguments.scope not in (None, "all", "project"):
         return [], None, [], 0
     fields = {name: getattr(arguments, name) for name in SearchArguments.model_fields if name != "kind"}
-    page = services.artifacts.search(call.scope, SearchRequest(**fields)).to_value()
+    page = fitting_page(services.artifacts, call.scope, SearchRequest(**fields)).to_value()
     return page["results"], page["cursor"] if wanted else None, page["warnings"], page["total"]
 
 
@@ -264,7 +308,11 @@ def _recall(services: TextServices, arguments: RecallArguments, call: Call) -> T
         "repeated": list(choice.repeated),
         "tier": "full",
         "degradation_reasons": list(choice.reasons),
-        "warnings": [*page.degraded, *(f"left out: {name} ({count})" for name, count in sorted(page.rejected.items()))],
+        "warnings": [
+            *page.degraded,
+            *(f"left out: {name} ({count})" for name, count in sorted(page.rejected.items())),
+            *services.warnings(),
+        ],
     }
     if answer:
         spoken_item = Found("remote-answer", "remote", "", answer, "project", labels=("the remote memory's inference",))
@@ -284,7 +332,8 @@ def _record(services: TextServices, arguments: MemoryRecordArguments, call: Call
         LayerKind(arguments.scope) if arguments.scope else None,
         arguments.basis or "",
     )
-    return recorded(services.memory.record(services.caller(call), note, tool="memory_record"))
+    caller = services.caller(call)
+    return recorded(services.written(lambda: services.memory.record(caller, note, tool="memory_record")))
 
 
 def _correct(services: TextServices, arguments: MemoryCorrectArguments, call: Call) -> ToolResult:
@@ -300,7 +349,8 @@ def _correct(services: TextServices, arguments: MemoryCorrectArguments, call: Ca
         arguments.expected_version,
         arguments.verdict,
     )
-    return recorded(correct(services.memory, services.caller(call), wanted, tool="memory_correct"))
+    caller = services.caller(call)
+    return recorded(services.written(lambda: correct(services.memory, caller, wanted, tool="memory_correct")))
 
 
 def recorded(result: Recorded) -> ToolResult:
@@ -323,16 +373,20 @@ def recorded(result: Recorded) -> ToolResult:
 
 
 def _forget(services: TextServices, arguments: ForgetArguments, call: Call) -> ToolResult:
-    done = forget(
-        services.memory,
-        services.caller(call),
-        memory_id=arguments.id or "",
-        target=arguments.target or "",
-        action=arguments.action,
-        quote=arguments.quote or "",
-        tool="memory_forget",
-    )
-    return forgotten(done)
+    caller = services.caller(call)
+
+    def write() -> Forgotten:
+        return forget(
+            services.memory,
+            caller,
+            memory_id=arguments.id or "",
+            target=arguments.target or "",
+            action=arguments.action,
+            quote=arguments.quote or "",
+            tool="memory_forget",
+        )
+
+    return forgotten(services.written(write))
 
 
 def forgotten(done: Forgotten) -> ToolResult:
@@ -384,7 +438,7 @@ def read_items(
     reading = Reading(services.memory.now(), "history", asked=message.text if message is not None else "")
     for memory_id in dict.fromkeys(ids):
         if memory_id == "resident":
-            resident = services.recall.resident(caller)
+            resident = services.recall.resident(caller, warning="".join(services.warnings()))
             item = Found("resident", "memory", "Resident text", resident.text, version=hash_version(resident.hash))
             found.append(item)
             values.append(item_value(item))

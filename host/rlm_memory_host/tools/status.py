@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.errors import HostError
@@ -19,6 +19,7 @@ from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 State = Literal["on", "off", "degraded", "unavailable"]
 Health = Literal["active", "degraded", "unavailable"]
+NO_HINT: Final = "the host's log says more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,14 @@ class Feature:
     state: State
     code: str | None = None
     hint: str | None = None
+    since: str | None = None
 
     def to_value(self) -> dict[str, Any]:
         """JSON types only."""
         return {"state": self.state} | {
-            name: item for name, item in (("code", self.code), ("hint", self.hint)) if item is not None
+            name: item
+            for name, item in (("code", self.code), ("hint", self.hint), ("since", self.since))
+            if item is not None
         }
 
 
@@ -48,8 +52,24 @@ class StatusArguments(Arguments):
     """Of `memory_status`: none."""
 
 
-def status_tool(report: Callable[[Call], Mapping[str, Any]] | None, kernels: Callable[[], int]) -> Tool:
-    """The tool. `report` gives the artifact store's content-free counts, None when artifacts are off."""
+Report = Callable[[Call], Mapping[str, Any]]
+Others = Callable[[], Mapping[str, Feature]]
+
+
+def _no_others() -> Mapping[str, Feature]:
+    return {}
+
+
+def status_tool(
+    report: Report | None,
+    kernels: Callable[[], int],
+    others: Others = _no_others,
+    outbox: Callable[[], Mapping[str, Any] | None] = lambda: None,
+) -> Tool:
+    """The tool. `report` gives the artifact store's content-free counts, None when artifacts are off.
+
+    `others` gives the features of the other services, `outbox` what waits to be sent (None without one).
+    """
     return Tool(
         name="memory_status",
         description="Health and counts of memory: what is on, off or degraded, with codes. Shows no content.",
@@ -60,37 +80,61 @@ def status_tool(report: Callable[[Call], Mapping[str, Any]] | None, kernels: Cal
                 "status": {"type": "string"},
                 "features": {"type": "object"},
                 "artifacts": {"type": ["object", "null"]},
+                "outbox": {"type": ["object", "null"]},
                 "host": {"type": "object"},
                 "warnings": {"type": "array"},
             },
-            "required": ["status", "features", "artifacts", "host", "warnings"],
+            "required": ["status", "features", "artifacts", "outbox", "host", "warnings"],
         },
-        run=lambda _arguments, call: _status(call, report, kernels),
+        run=lambda _arguments, call: _status(call, report, kernels, others, outbox()),
+        repeatable=True,
     )
 
 
-def _status(call: Call, report: Callable[[Call], Mapping[str, Any]] | None, kernels: Callable[[], int]) -> ToolResult:
-    counts, features = survey(call, report)
+def _status(
+    call: Call, report: Report | None, kernels: Callable[[], int], others: Others, outbox: Mapping[str, Any] | None
+) -> ToolResult:
+    counts, features = survey(call, report, others)
     health = overall(features)
     value: dict[str, Any] = {
         "status": health,
         "features": {name: feature.to_value() for name, feature in features.items()},
         "artifacts": counts,
+        "outbox": outbox,
         "host": {"version": version(), "kernels": kernels()},
         "warnings": [],
     }
     lines = [f"Memory is {health}."]
     lines += [
-        f"- {name}: {item.state}" + (f" ({item.code}): {item.hint}" if item.code else "")
+        f"- {name}: {item.state}" + (f" ({item.code}): {item.hint or NO_HINT}" if item.code else "")
         for name, item in features.items()
     ]
     return ToolResult(value, "\n".join(lines))
 
 
 def survey(
-    call: Call, report: Callable[[Call], Mapping[str, Any]] | None
+    call: Call, report: Report | None, others: Others = _no_others
 ) -> tuple[dict[str, Any] | None, dict[str, Feature]]:
-    """The store's counts and every feature's state; a store that fails to report is a finding, not an error."""
+    """The store's counts and every feature's state; a service that fails to report is a finding, not an error."""
+    counts, features = _artifacts(call, report)
+    try:
+        return counts, merged(features, others())
+    except Exception as error:
+        LOGGER.error("status_failed %s", where(error))
+        return counts, merged(features, {"recall": Feature("degraded", "STORE_UNAVAILABLE")})
+
+
+def merged(features: Mapping[str, Feature], others: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Both together; of a feature that both have the worse state counts."""
+    order = ("off", "on", "degraded", "unavailable")
+    found = dict(features)
+    for name, feature in others.items():
+        if name not in found or order.index(feature.state) > order.index(found[name].state):
+            found[name] = feature
+    return found
+
+
+def _artifacts(call: Call, report: Report | None) -> tuple[dict[str, Any] | None, dict[str, Feature]]:
     if report is None:
         return None, {"storage": Feature("on"), "artifact": Feature("off")}
     try:

@@ -1,0 +1,215 @@
+"""The port `RemoteMemory` over the outbox and the memory service's client.
+
+Owns: what a note and a captured exchange look like as deliveries, which rows of an answer belong to the caller's
+project, the short cache of answers. Does not own: sending (`delivery`), HTTP (`honcho`), what joins recall (`recall`).
+
+Called from tool threads; the client belongs to the host's loop, so every question is handed over to it and waited for
+at most until its deadline. Nothing here raises for want of a network.
+
+Isolation: every row carries `project_id`; where the caller's project is not the configured one (it was told from the
+kernel's folder), its id goes along as `repository_id`. A row counts only where both are the caller's own: the service's
+filters have wildcards and prove nothing.
+
+Source: DeepSeek Honcho specification, sections 9, 11, 13; design page "Honcho, the outbox, capture and recall".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeVar, cast
+
+from rlm_memory_host.contracts.capture import Exchange
+from rlm_memory_host.contracts.delivery import SOURCE, DeliveryScope, is_remote_id
+from rlm_memory_host.contracts.remote import Offered, Queued, RemoteAnswer, RemoteHit
+from rlm_memory_host.contracts.version import version
+from rlm_memory_host.delivery.compose import Labels, Part, compose, make_scope
+from rlm_memory_host.egress import Egress
+from rlm_memory_host.errors import HostError, RemoteError
+from rlm_memory_host.settings import Settings
+
+CACHE_SECONDS: Final = 60.0
+CACHED: Final = 64
+TIMEOUT: Final = "remote-timeout"
+CIRCUIT_OPEN: Final = "remote-circuit-open"
+ROWS: Final = 100
+"""Rows that are asked for: some are another project's, or say again what was corrected since."""
+
+T = TypeVar("T")
+
+
+class OutboxMemory:
+    """Thread-safe, but for `__init__`, which belongs to the loop that `egress` runs in."""
+
+    def __init__(self, egress: Egress, settings: Settings, redact: Callable[[str], str]) -> None:
+        if settings.honcho is None:
+            raise ValueError("there is no remote memory without its settings")
+        self._egress = egress
+        self._honcho = settings.honcho
+        self._configured = settings.project.id
+        self._redact = redact
+        self._loop = asyncio.get_running_loop()
+        self._answers: OrderedDict[tuple[str, str, int], tuple[float, RemoteAnswer]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+    def offer(self, note: Offered) -> Queued:
+        """As the port says."""
+        part = Part(
+            "correction" if note.kind == "correction" else "memory-note",
+            note.text,
+            _moment(note.ts),
+            as_human=note.speaker in ("user", "operator"),
+        )
+        labels = Labels(
+            _moment(""),
+            version(),
+            repository_id=self._repository(note.project),
+            memory_id=note.memory_id,
+            revision=note.delivery_id,
+            supersedes=note.supersedes,
+        )
+        kind: Literal["root", "child"] = "child" if note.speaker == "child" else "root"
+        try:
+            composed = compose(self._scope(note.session, kind), [part], labels, self._redact)
+            admitted = self._egress.admission.admit(composed.request)
+        except HostError as error:
+            return Queued(False, "", error.code)
+        return Queued(True, admitted.delivery_id)
+
+    def withdraw(self, memory_id: str) -> int:
+        """As the port says."""
+        outbox = self._egress.outbox
+        return sum(outbox.withdraw(delivery) for delivery in outbox.pending_about(memory_id))
+
+    def deliver(self, exchange: Exchange, project: str) -> str:
+        """Put a captured exchange into the outbox; its delivery id. Raises StoreError, Integrity, SettingsError."""
+        parts = [
+            Part(message.role, message.text, _moment(message.ts), message.seq)
+            for message in exchange.messages
+            if message.role == "user" or self._honcho.assistant_peer is not None
+        ]
+        labels = Labels(_moment(""), version(), turn=exchange.turn, repository_id=self._repository(project))
+        composed = compose(self._scope(exchange.session, "root"), parts, labels, self._redact)
+        return self._egress.admission.admit(composed.request).delivery_id
+
+    def _scope(self, session: str, kind: Literal["root", "child"]) -> DeliveryScope:
+        return make_scope(
+            workspace_id=self._honcho.workspace,
+            user_peer_id=self._honcho.user_peer,
+            assistant_peer_id=self._honcho.assistant_peer,
+            project_id=self._egress.project_id,
+            session_id=session,
+            agent_kind=kind,
+        )
+
+    def _repository(self, project: str) -> str | None:
+        """The project's own id where the configured one stands for more than it."""
+        return project if project != self._configured and is_remote_id(project) else None
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+    def recall(self, query: str, *, project: str, limit: int, deadline_seconds: float) -> RemoteAnswer:
+        """As the port says; a good answer is kept for a minute."""
+        key = (query, project, limit)
+        with self._lock:
+            kept = self._answers.get(key)
+        if kept is not None and time.monotonic() - kept[0] < CACHE_SECONDS:
+            return kept[1]
+        answer = self._asked(self._search(query, project, limit, deadline_seconds), deadline_seconds)
+        if not answer.problem:
+            with self._lock:
+                self._answers[key] = (time.monotonic(), answer)
+                while len(self._answers) > CACHED:
+                    self._answers.popitem(last=False)
+        return answer
+
+    def answer(self, question: str, *, project: str, deadline_seconds: float) -> RemoteAnswer:
+        """As the port says; the service cannot tell its reasoning apart by project, so it has to be switched on."""
+        del project
+        if not self._honcho.dialectic:
+            return RemoteAnswer()
+        return self._asked(self._speak(question, deadline_seconds), deadline_seconds)
+
+    def _asked(self, question: Coroutine[Any, Any, RemoteAnswer], seconds: float) -> RemoteAnswer:
+        future = asyncio.run_coroutine_threadsafe(question, self._loop)
+        try:
+            return future.result(seconds)
+        except FutureTimeout:
+            future.cancel()
+            return RemoteAnswer(problem=TIMEOUT)
+        except RemoteError as error:
+            return RemoteAnswer(problem=error.code)
+
+    async def _search(self, query: str, project: str, limit: int, seconds: float) -> RemoteAnswer:
+        if self._egress.status()["circuit"] == "open":
+            return RemoteAnswer(problem=CIRCUIT_OPEN)
+        repository = self._repository(project)
+        wanted = {"source": SOURCE, "project_id": self._egress.project_id}
+        if repository is not None:
+            wanted["repository_id"] = repository
+        rows = await self._egress.client.search(
+            self._redact(query), {"metadata": wanted}, limit=min(ROWS, max(2 * limit, 10)), seconds=seconds
+        )
+        own = [row for row in rows if _is_own(row, self._egress.project_id, repository)]
+        return RemoteAnswer(tuple(_hits(own, project))[:limit])
+
+    async def _speak(self, question: str, seconds: float) -> RemoteAnswer:
+        said = await self._egress.client.ask(self._honcho.user_peer, self._redact(question), seconds=seconds)
+        return RemoteAnswer(text=said or "")
+
+
+def _metadata(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = row.get("metadata")
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+
+
+def _is_own(row: Mapping[str, Any], project_id: str, repository: str | None) -> bool:
+    told = _metadata(row)
+    return told.get("source") == SOURCE and (told.get("project_id"), told.get("repository_id")) == (
+        project_id,
+        repository,
+    )
+
+
+def _hits(rows: Sequence[Mapping[str, Any]], project: str) -> Iterable[RemoteHit]:
+    """The rows in the service's order; what a correction among them replaced is left out."""
+    latest: dict[str, str] = {}
+    for row in rows:
+        told = _metadata(row)
+        for memory_id in (told.get("memory_id"), *_list(told.get("supersedes"))):
+            latest[str(memory_id)] = max(latest.get(str(memory_id), ""), str(told.get("captured_at") or ""))
+    for number, row in enumerate(rows):
+        told = _metadata(row)
+        memory_id, at = str(told.get("memory_id") or ""), str(told.get("captured_at") or "")
+        if memory_id and at < latest[memory_id]:
+            continue
+        yield RemoteHit(
+            id=str(row.get("id", "")),
+            text=str(row.get("content", "")),
+            score=1.0 / (1 + number),
+            ts=str(row.get("created_at") or at),
+            session=str(told.get("dsh_session_id", "")),
+            project=project,
+            memory_id=memory_id,
+            peer=str(row.get("peer_id", "")),
+        )
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _moment(text: str) -> str:
+    """A time with an offset, as the outbox takes it; now where the text is none."""
+    try:
+        told = datetime.fromisoformat(text)
+    except ValueError:
+        told = None
+    if told is None or told.tzinfo is None or not 10 <= len(text) <= 40:
+        return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return text

@@ -1,0 +1,118 @@
+"""The text memory from the settings: store, captured sessions, recall, and its word on how it is.
+
+Owns: the order in which these are made. Does not own: any of them. A damaged or unreadable memory never keeps the host
+from starting: what cannot be opened is reported, its tools say so, and artifacts work.
+
+Source: design page "The memory model"; "Recall, resident text, guard, audit, health, tools", Health.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rlm_memory_host.assembly.redaction import Redaction
+from rlm_memory_host.assembly.sessions import After, Sessions
+from rlm_memory_host.contracts.judging import JudgeModel
+from rlm_memory_host.contracts.memory import project_layer
+from rlm_memory_host.errors import HostError, SettingsError
+from rlm_memory_host.logs import LOGGER, where
+from rlm_memory_host.recall.service import Recall
+from rlm_memory_host.settings import Settings
+from rlm_memory_host.textmemory import bindings
+from rlm_memory_host.textmemory.guarding import guard_of
+from rlm_memory_host.textmemory.health import TextHealth
+from rlm_memory_host.textmemory.opening import Opened, open_memory
+from rlm_memory_host.textmemory.service import Parts, TextMemory
+from rlm_memory_host.tools.artifacts import ArtifactPort
+from rlm_memory_host.tools.memories import TextServices
+from rlm_memory_host.tools.status import Feature
+
+if TYPE_CHECKING:
+    from rlm_memory_host.assembly.remote import OutboxMemory
+
+OWNER: Final = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the text memory is put between: artifacts among its hits, a remote memory, a model, threads for it."""
+
+    artifacts: ArtifactPort | None
+    remote: OutboxMemory | None
+    model: JudgeModel | None
+    pool: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An opened text memory."""
+
+    opened: Opened
+    services: TextServices
+    sessions: Sessions
+
+    @property
+    def health(self) -> TextHealth:
+        """The board that its parts write to."""
+        return self.opened.health
+
+    def claimed(self, root: Path, own_id: str) -> str:
+        """The project that a root opens: an id that its repository carries counts where an operator linked the two."""
+        try:
+            return bindings.project_for(self.opened.store, root, own_id)
+        except (HostError, OSError):
+            return own_id
+
+    def features(self) -> Mapping[str, Feature]:
+        """Every feature that is not off, as the status shows it."""
+        return {
+            name: Feature(item.state, item.code or None, item.hint or None, item.since or None)
+            for name, item in self.health.features().items()
+            if item.state != "off"
+        }
+
+
+def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text | None:
+    """The text memory; None where it is switched off. Raises SettingsError, and for nothing on disk."""
+    if not settings.memory.enabled:
+        return None
+    repositories = {project_layer(name): folder for name, folder in settings.memory.repositories.items()}
+    opened = open_memory(
+        settings.state_root,
+        OWNER,
+        extra_deny_patterns=settings.guard.extra_deny_patterns,
+        hand_edits=settings.memory.hand_edits,
+        repositories=repositories,
+    )
+    human_peer = settings.honcho.user_peer if settings.honcho is not None else "user"
+    sessions = Sessions(opened.store, redaction, opened.health, human_peer)
+    memory = TextMemory(
+        Parts(
+            opened.store,
+            guard_of(opened.guard),
+            sessions.capture,
+            around.remote,
+            around.model,
+            settings.memory.profile,
+        )
+    )
+    recall = Recall(memory, remote=around.remote)
+    captures = settings.honcho is not None and settings.honcho.capture
+    sessions.serve(memory, recall, After(around.remote if captures else None, around.model, around.pool))
+    services = TextServices(memory, recall, around.artifacts, around.remote, human_peer, opened.health)
+    return Text(opened, services, sessions)
+
+
+def opened_or_reported(make: Callable[[], Text | None]) -> tuple[Text | None, str]:
+    """(the text memory, ""), or (None, code) where it broke in a way that nobody foresaw. Raises SettingsError."""
+    try:
+        return make(), ""
+    except SettingsError:
+        raise
+    except Exception as error:
+        LOGGER.error("text_memory_failed %s", where(error))
+        return None, getattr(error, "code", "STORE_UNAVAILABLE")
