@@ -54,8 +54,9 @@ def test_a_decision_is_found_in_a_second_session_corrected_and_forgotten(
     )
     # Code in a notebook is nobody's own word: forgetting is a proposal, and a person decides.
     assert "proposed for a person's review" in second.run("memory.forget(hits[0].id)").ok()
-    late = "try:\n    memory.correct('x y z.', id=hits[0].id, expected_version=1)\nexcept memory.errors.Conflict as e:\n"
-    assert second.run(late + "    print(e.code)").ok().strip() == "VERSION_CONFLICT"
+    late = "try:\n    memory.correct('x y z.', id=hits[0].id, expected_version=1)\n"
+    late += "except memory.errors.Conflict as error:\n    print(error.code)"
+    assert second.run(late).ok().strip() == "VERSION_CONFLICT"
 
 
 def test_one_search_covers_memories_and_results(start_kernel: Callable[..., Any]) -> None:
