@@ -1,4 +1,4 @@
-"""Starting, stopping and killing the counting host of a test, and reading what its tools did."""
+"""A counting host and a kernel on it: starting, stopping, killing the host, and reading what its tools did."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
 from hosts import host_says
 from kernel_patience import eventually
+from real_kernels import Kernel, running_kernel
 
 PROGRAM = Path(__file__).with_name("counting_host.py")
 
@@ -61,6 +65,10 @@ class CountingHost:
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
+    def clear(self) -> None:
+        """Forget what ran."""
+        self.effects_file.write_text("")
+
     def runs(self) -> Counter[int]:
         """How often each `n` ran, over every host of this state root."""
         return Counter(int(line) for line in self.effects_file.read_text().splitlines())
@@ -72,3 +80,29 @@ class CountingHost:
     def wait_runs(self, most: int) -> None:
         """Return once `most` different requests have run."""
         assert eventually(lambda: len(self.runs()) >= most)
+
+
+@contextmanager
+def counting_pair(folder: Path) -> Iterator[tuple[CountingHost, Kernel]]:
+    """A counting host and a kernel that has met it, on a state root of their own."""
+    state_root = folder / "state"
+    state_root.mkdir(mode=0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RLM_MEMORY_STATE_ROOT", str(state_root))
+        with CountingHost(state_root) as host, running_kernel(folder) as kernel:
+            kernel.run("%load_ext rlm_memory").ok()
+            kernel.run("memory.status()").ok()
+            yield host, kernel
+
+
+def start_cell(kernel: Kernel, code: str) -> Callable[[], dict[str, Any]]:
+    """Run a cell; the function that is returned waits for its end and gives the reply's content."""
+    request = kernel.client.execute(code)
+
+    def wait() -> dict[str, Any]:
+        while True:
+            reply = kernel.client.get_shell_msg(timeout=100)
+            if reply["parent_header"].get("msg_id") == request:
+                return reply["content"]
+
+    return wait

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import psutil
 import pytest
-from counting import CountingHost
+from counting import CountingHost, counting_pair, start_cell
+from real_kernels import Kernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.compat]
 
@@ -17,7 +16,6 @@ MANY = 1000
 SETTING = """
 import asyncio, threading, collections, time
 from concurrent.futures import ThreadPoolExecutor
-%load_ext rlm_memory
 outcomes = {}
 def note(n, call):
     try:
@@ -40,35 +38,27 @@ def spread(numbers, seconds=0.0, threads=1000):
 """
 
 
-@pytest.fixture
-def counting(state_root: Path) -> Iterator[CountingHost]:
-    with CountingHost(state_root) as host:
-        yield host
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CountingHost, Kernel]]:
+    """One host and one kernel for all tests here: what a host's end leaves in the kernel must not trouble the next."""
+    with counting_pair(tmp_path_factory.mktemp("pair")) as (host, kernel):
+        kernel.run(SETTING).ok()
+        yield host, kernel
 
 
 @pytest.fixture
-def kernel(counting: CountingHost, start_kernel: Callable[..., Any]) -> Any:
-    kernel = start_kernel()
-    kernel.run(SETTING).ok()
-    kernel.run("memory.status()").ok()
-    return kernel
+def counting(pair: tuple[CountingHost, Kernel]) -> CountingHost:
+    pair[0].clear()
+    return pair[0]
 
 
-def start(kernel: Any, code: str) -> Callable[[], None]:
-    """Run a cell; the function that is returned waits for its end."""
-    request = kernel.client.execute(code)
-
-    def wait() -> None:
-        while True:
-            reply = kernel.client.get_shell_msg(timeout=100)
-            if reply["parent_header"].get("msg_id") == request:
-                assert reply["content"]["status"] == "ok", reply["content"]
-                return
-
-    return wait
+@pytest.fixture
+def kernel(pair: tuple[CountingHost, Kernel]) -> Kernel:
+    pair[1].run("outcomes.clear()").ok()
+    return pair[1]
 
 
-def outcomes(kernel: Any) -> dict[int, int | str]:
+def outcomes(kernel: Kernel) -> dict[int, int | str]:
     return ast.literal_eval(kernel.run("print(outcomes)").ok())
 
 
@@ -77,29 +67,28 @@ FORMS = {"coroutines": "await gather(range(1000), 0.002)", "threads": "spread(ra
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_host_that_is_stopped_in_the_middle_answers_each_request_once(
-    form: str, counting: CountingHost, kernel: Any
+    form: str, counting: CountingHost, kernel: Kernel
 ) -> None:
     """A thousand callers, the host stopped for three seconds: every one gets its own answer, and each call ran once."""
-    wait = start(kernel, FORMS[form])
+    wait = start_cell(kernel, FORMS[form])
     counting.wait_runs(100)
     counting.pause()
     try:
-        kernel.client.session.msg("kernel_info_request")
         psutil.Process(kernel.pid).cpu_percent(3.0)
     finally:
         counting.go_on()
-    wait()
+    assert wait()["status"] == "ok"
     assert outcomes(kernel) == {n: n for n in range(MANY)}
     assert counting.runs() == dict.fromkeys(range(MANY), 1)
 
 
-def test_a_request_that_a_killed_host_may_have_run_is_not_run_again(counting: CountingHost, kernel: Any) -> None:
+def test_a_request_that_a_killed_host_may_have_run_is_not_run_again(counting: CountingHost, kernel: Kernel) -> None:
     """Killed with calls under way and started again: no call runs twice, every wait ends, each answer is true."""
-    wait = start(kernel, "await gather(range(300), 0.05)")
+    wait = start_cell(kernel, "await gather(range(300), 0.05)")
     counting.wait_runs(20)
     counting.kill()
     counting.start()
-    wait()
+    assert wait()["status"] == "ok"
     told, runs = outcomes(kernel), counting.runs()
     assert set(runs.values()) == {1}
     assert len(told) == 300
@@ -110,17 +99,17 @@ def test_a_request_that_a_killed_host_may_have_run_is_not_run_again(counting: Co
     assert kernel.run("print(once(1000)['n'])").ok().strip() == "1000"
 
 
-def test_a_repeatable_request_goes_on_with_the_next_host(counting: CountingHost, kernel: Any) -> None:
+def test_a_repeatable_request_goes_on_with_the_next_host(counting: CountingHost, kernel: Kernel) -> None:
     """Calls that change nothing when they run twice outlive the host: no caller hears of its end."""
-    wait = start(kernel, "await gather(range(100), 0.2, 'count_again')")
+    wait = start_cell(kernel, "await gather(range(100), 0.2, 'count_again')")
     counting.wait_runs(10)
     counting.kill()
     counting.start()
-    wait()
+    assert wait()["status"] == "ok"
     assert outcomes(kernel) == {n: n for n in range(100)}
 
 
-def test_a_request_whose_caller_gave_up_is_not_run_when_the_host_wakes(counting: CountingHost, kernel: Any) -> None:
+def test_a_request_whose_caller_gave_up_is_not_run_when_the_host_wakes(counting: CountingHost, kernel: Kernel) -> None:
     """Stopped for longer than callers wait: they hear HOST_LOST, and a host that goes on drops what they gave up."""
     counting.pause()
     try:
@@ -132,10 +121,10 @@ def test_a_request_whose_caller_gave_up_is_not_run_when_the_host_wakes(counting:
     assert counting.runs() == {1000: 1}
 
 
-def test_requests_that_are_cancelled_at_once_leave_nothing_behind(counting: CountingHost, kernel: Any) -> None:
-    """A thousand calls withdrawn as soon as they are sent do not use up the host's places for this kernel."""
+def test_requests_that_are_cancelled_at_once_leave_nothing_behind(counting: CountingHost, kernel: Kernel) -> None:
+    """Hundreds of calls withdrawn as soon as they are sent do not use up the host's places for this kernel."""
     code = (
-        "for _ in range(20):\n"
+        "for _ in range(10):\n"
         "    tasks = [asyncio.ensure_future(aonce(n)) for n in range(60)]\n"
         "    await asyncio.sleep(0)\n"
         "    for t in tasks: t.cancel()\n"

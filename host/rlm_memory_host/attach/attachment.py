@@ -40,6 +40,8 @@ MAX_RUNNING: Final = 4 * wire.WINDOW
 """Requests of one kernel that may run or wait at once; a kernel that keeps the window never meets it."""
 MAX_CALLS: Final = 4
 """Tool calls of one kernel that run at once; the others wait, so that one kernel cannot take every thread."""
+READ_AT_ONCE: Final = 1024
+"""Messages that may be read before what they ask for gets its turn."""
 RESTART_SECONDS: Final = 120.0
 """How long a kernel that ended is waited for: Jupyter restarts behind the same connection file."""
 FILE_GONE_SECONDS: Final = 10.0
@@ -114,7 +116,7 @@ class _Running:
     """Code and text to answer with, once somebody cancelled the request."""
     silent: bool = False
     begun: bool = False
-    """Whether the task has taken its first step; a task that is cancelled before that never answers."""
+    """Whether the task has taken its first step. Cancelled before that it would never answer: it is left to say so."""
 
 
 @dataclass(slots=True)
@@ -257,7 +259,12 @@ class Attachment:
 
     # -- requests ----------------------------------------------------------------------------------------------------
     async def _read(self) -> None:
+        """Everything that is there is read before any of it runs, so that what was withdrawn meanwhile never does."""
+        read = 0
         async for message in self.link.messages():
+            read += 1
+            if read % READ_AT_ONCE == 0:
+                await asyncio.sleep(0)
             identity = after_message(self.identity, message.origin)
             if identity is None:
                 if message.kind == "open":
@@ -336,6 +343,8 @@ class Attachment:
             entry.verdict, entry.silent = (code, text), silent
             if entry.begun:
                 entry.task.cancel()
+            else:
+                del self._running[comm_id]
 
     def _end_all(self, code: str, text: str, *, silent: bool = False) -> None:
         for comm_id in list(self._running):
