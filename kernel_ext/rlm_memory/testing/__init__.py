@@ -7,6 +7,7 @@
 
 `FakeHost(folder, foreign=True)` knows only `dsh_tools.list` and `dsh_tools.call`, as a plain DSH host does.
 `python -m rlm_memory.testing --state-root DIR` runs one as a process of its own, to be killed.
+`foreignshim` is the other half: a kernel's side that knows the two shared requests and nothing of the extension.
 """
 
 from rlm_memory.testing.fakehost import FakeHost, Seen
