@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlm_memory_host.artifacts import ArtifactStore
+from rlm_memory_host.artifacts.operators.shelf import removed_of
 from rlm_memory_host.contracts.records import Bounds
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import Integrity
@@ -72,7 +73,7 @@ def _check_files(world: World) -> None:
         elif parent.parent == layout.objects:
             _check_object(path)
         elif parent == layout.cards:
-            assert card_of(path.name) or path.name.endswith(".ext.json")
+            assert card_of(path.name) or path.name.endswith(".ext.json") or removed_of(path.name)
         else:
             assert path == layout.lock
 
