@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import resource
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from rlm_memory_host import artifacts, storage
 from rlm_memory_host.contracts.records import SearchRequest
 from rlm_memory_host.errors import StoreError
 from rlm_memory_host.storage.faults import CrashingLayer
@@ -79,6 +82,10 @@ def measure_memory(world: World, megabytes: str) -> None:
 
 def unprivileged(world: World) -> None:
     """As nobody, over a store that nobody may write: reading works, recording is refused by name."""
+    # Nobody may be unable to read the environment, which can lie in a private folder: import first.
+    for package in (artifacts, storage):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
