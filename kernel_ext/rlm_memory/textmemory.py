@@ -101,7 +101,10 @@ class Items(Sequence[Item]):
 @kept
 @dataclass(frozen=True, repr=False)
 class Written:
-    """What became of a write: `state` is active, duplicate, candidate, conflict, signal, confirm or refused."""
+    """What became of a write.
+
+    `state` is active, duplicate, candidate, conflict, signal, confirm or refused; queued where a host keeps no texts.
+    """
 
     id: str
     relation: str
@@ -121,6 +124,7 @@ class Written:
             "signal": "counted towards a habit",
             "confirm": "several memories fit; name one by its id",
             "refused": "not kept",
+            "queued": "queued for the remote memory; nothing is kept here",
         }.get(self.state, display.clean(self.state))
         lines = [said, self.note, *self.warnings, *(f"- {title}" for _, title in self.choices)]
         return "\n".join(display.clean(line, 200) for line in lines if line)
@@ -232,8 +236,8 @@ def correct(
     """
     since = valid_from.isoformat() if hasattr(valid_from, "isoformat") else valid_from
     options = {"id": id, "supersedes": supersedes, "quote": quote, "valid_from": since, "verdict": verdict}
-    options |= {"expected_version": expected_version}
-    arguments = {"correction": _text(correction, "correction"), "change": change} | _given(options)
+    options |= {"expected_version": expected_version, "change": None if change == "correction" else change}
+    arguments = {"correction": _text(correction, "correction")} | _given(options)
     return _written((yield from tool("memory_correct", arguments)))
 
 

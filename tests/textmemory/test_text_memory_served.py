@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import host_says
+from served import LOAD, until
 
 pytestmark = pytest.mark.kernel
-
-LOAD = "%load_ext rlm_memory"
 
 
 def stop(state_root: Path) -> None:
     """Stop the host; the kernel that started it is still its parent, so its end shows in nobody listening."""
     host_says(state_root, {"type": "stop"})
     until(lambda: host_says(state_root, {"type": "status"}) is None, "the host is gone")
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """Poll for an outcome."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.05)
-    return found
 
 
 def test_a_decision_is_found_in_a_second_session_corrected_and_forgotten(
@@ -44,7 +33,7 @@ def test_a_decision_is_found_in_a_second_session_corrected_and_forgotten(
     second = start_kernel()
     second.run(f"{LOAD}\nhits = memory.recall('At which temperature does the rig run?')").ok()
     assert second.run("print(hits[0].title, '|', hits[0].text, '|', hits[0].labels)").ok().strip() == (
-        "Rig temperature | The rig runs at 41 degrees. | (\"a model's note, not confirmed\",)"
+        'Rig temperature | The rig runs at 41 degrees. | ("a model\'s note, not confirmed",)'
     )
     second.run("done = memory.correct('The rig runs at 43 degrees.', id=hits[0].id, expected_version=1)").ok()
     assert second.run("print(done.state, done.version)").ok().split() == ["active", "2"]

@@ -35,6 +35,8 @@ from rlm_memory_host.settings import Settings
 
 CACHE_SECONDS: Final = 60.0
 CACHED: Final = 64
+WITHDRAW_SECONDS: Final = 2.0
+WITHDRAW_PAUSE: Final = 0.02
 TIMEOUT: Final = "remote-timeout"
 CIRCUIT_OPEN: Final = "remote-circuit-open"
 ROWS: Final = 100
@@ -83,9 +85,16 @@ class OutboxMemory:
         return Queued(True, admitted.delivery_id)
 
     def withdraw(self, memory_id: str) -> int:
-        """As the port says."""
+        """As the port says. A delivery that is just being tried is waited for: it may fail and be free again."""
         outbox = self._egress.outbox
-        return sum(outbox.withdraw(delivery) for delivery in outbox.pending_about(memory_id))
+        until = time.monotonic() + WITHDRAW_SECONDS
+        taken = 0
+        while found := outbox.unsent_about(memory_id):
+            taken += sum(outbox.withdraw(delivery) for delivery in found)
+            if time.monotonic() > until:
+                break
+            time.sleep(WITHDRAW_PAUSE)
+        return taken
 
     def deliver(self, exchange: Exchange, project: str) -> str:
         """Put a captured exchange into the outbox; its delivery id. Raises StoreError, Integrity, SettingsError."""

@@ -262,11 +262,13 @@ class Outbox:
             self._lanes.hurry(self._monotonic())
         self._tell()
 
-    def pending_about(self, memory_id: str) -> list[str]:
-        """The waiting deliveries whose messages name a memory; a file that cannot be read is none of them."""
+    def unsent_about(self, memory_id: str) -> list[str]:
+        """The deliveries about a memory that were certainly not sent; a file that cannot be read is none of them."""
         needle = f'"memory_id":"{memory_id}"'.encode()
         found: list[str] = []
         for waiting in self.waiting():
+            if waiting.ambiguous:
+                continue
             with suppress(OSError, StoreError):
                 data = self._files.read_all(self._pending / _file_name(waiting.delivery_id), MAX_DOCUMENT_BYTES)
                 if needle in data:

@@ -9,7 +9,7 @@ Source: DeepSeek Honcho specification, section 14; design page "Recall, resident
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -42,12 +42,14 @@ class NoteArguments(Arguments):
     """Of `memory_record` without text memory."""
 
     note: Annotated[str, Field(min_length=1, max_length=16_384, description="What to keep, one fact or decision")]
+    title: Annotated[str | None, Field(max_length=240, description="A short title; it stands before the text")] = None
 
 
 class CorrectionArguments(Arguments):
     """Of `memory_correct` without text memory."""
 
     correction: Annotated[str, Field(min_length=1, max_length=16_384, description="What is right")]
+    id: Annotated[str | None, Field(max_length=1024, description="Id of the note that was wrong")] = None
     supersedes: Annotated[str | None, Field(max_length=1024, description="Id or description of what was wrong")] = None
 
 
@@ -85,7 +87,7 @@ def note_tools(services: NoteServices) -> list[Tool]:
             f"Send one durable note or decision to the remote memory. Never secrets or one-off details. {FALLIBLE}",
             NoteArguments,
             queued,
-            lambda arguments, call: _offer(services, call, arguments.note, "note", ""),
+            lambda arguments, call: _offer(services, call, _titled(arguments), "note", ()),
         ),
         Tool(
             "memory_correct",
@@ -93,7 +95,7 @@ def note_tools(services: NoteServices) -> list[Tool]:
             CorrectionArguments,
             queued,
             lambda arguments, call: _offer(
-                services, call, arguments.correction, "correction", arguments.supersedes or ""
+                services, call, arguments.correction, "correction", (arguments.id, arguments.supersedes)
             ),
         ),
     ]
@@ -151,13 +153,20 @@ def _value(item: Found) -> dict[str, Any]:
     return known | {"labels": list(item.labels), "matched": list(item.matched), "trust": "untrusted"}
 
 
-def _offer(services: NoteServices, call: Call, text: str, kind: str, supersedes: str) -> ToolResult:
+def _titled(arguments: NoteArguments) -> str:
+    title = " ".join((arguments.title or "").split())
+    return f"{title}: {arguments.note}" if title else arguments.note
+
+
+def _offer(services: NoteServices, call: Call, text: str, kind: str, replaced: Sequence[str | None]) -> ToolResult:
     if services.remote is None:
         raise ToolDenied(NOWHERE, wire.ADAPTER_DISABLED)
     if not text.strip():
         raise ToolInput(f"{kind}: it is empty")
+    supersedes = tuple(item for item in replaced if item)
     child = call.scope.agent_kind == "child"
-    services.check({kind: text, "supersedes": supersedes}, Authority.CHILD if child else Authority.MODEL, "block")
+    fields = {kind: text, "supersedes": "\n".join(supersedes)}
+    services.check(fields, Authority.CHILD if child else Authority.MODEL, "block")
     memory_id = new_memory_id()
     caller = Caller.of(call.scope)
     queued: Queued = services.remote.offer(
@@ -170,7 +179,7 @@ def _offer(services: NoteServices, call: Call, text: str, kind: str, supersedes:
             caller.session,
             caller.project or "",
             datetime.now(UTC).isoformat(timespec="microseconds"),
-            (supersedes,) if supersedes else (),
+            supersedes,
         )
     )
     state = "queued" if queued.queued else "refused"
