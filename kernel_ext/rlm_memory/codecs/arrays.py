@@ -121,8 +121,11 @@ def _encode_masked(array: Any, folder: Path, terms: Terms) -> Encoded:
     members = {"data": np.asarray(array.data)}
     if array.mask is not np.ma.nomask:
         members["mask"] = np.asarray(array.mask)
-    members["fill_value"] = np.asarray(array.fill_value)
-    note = {"object": "masked", "hard": bool(array.hardmask), "fill": array._fill_value is not None}
+    # Asking for the public attribute would set a default, which small integers do not even hold.
+    fill = array._fill_value
+    if fill is not None:
+        members["fill_value"] = np.asarray(fill)
+    note = {"object": "masked", "hard": bool(array.hardmask), "fill": fill is not None}
     return _write_npz(members, note, array, folder, terms)
 
 
@@ -272,10 +275,10 @@ def _object(note: dict[str, Any], arrays: dict[Any, Any]) -> Any:
         return arrays["records"].view(np.recarray)
     if kind == "array":
         return arrays["array"]
-    fill = arrays["fill_value"][()] if note["fill"] else None
-    return np.ma.MaskedArray(
-        arrays["data"], mask=arrays.get("mask", np.ma.nomask), fill_value=fill, hard_mask=note["hard"]
-    )
+    made = np.ma.MaskedArray(arrays["data"], mask=arrays.get("mask", np.ma.nomask), hard_mask=note["hard"])
+    if note["fill"]:
+        made._fill_value = arrays["fill_value"]
+    return made
 
 
 def _same(original: Any, back: Any, terms: Terms) -> bool:
@@ -289,10 +292,17 @@ def _same(original: Any, back: Any, terms: Terms) -> bool:
             type(original) is type(back)
             and same_array(np.asarray(original.data), np.asarray(back.data))
             and np.array_equal(np.ma.getmaskarray(original), np.ma.getmaskarray(back))
+            and original.hardmask == back.hardmask
+            and _same_fill(original._fill_value, back._fill_value)
         )
     if isinstance(original, np.generic):
         return type(original) is type(back) and same_array(np.asarray(original), np.asarray(back))
     return same_array(original, back)
+
+
+def _same_fill(a: Any, b: Any) -> bool:
+    np = numpy()
+    return (a is None) == (b is None) and (a is None or same_array(np.asarray(a), np.asarray(b)))
 
 
 def read_npy(path: Path, *, lazy: bool = False) -> Any:

@@ -21,14 +21,16 @@ from rlm_memory.codecs.request import Request
 from rlm_memory.codecs.results import Encoded, Terms
 
 
-def encode(obj: Any, folder: Path, *, lossy: bool = False, image: str = "png") -> Encoded:
+def encode(obj: Any, folder: Path, *, lossy: bool = False, image: str | None = None) -> Encoded:
     """Write the object into `folder` as one file that is proven to read back.
 
     Raises `errors.NotExact` (a column or place cannot be kept exactly; `lossy=True` accepts the listed changes) or
     `errors.Invalid` (no codec takes the type). On any failure, interrupts included, no file is left. `image` is the
-    format of a matplotlib figure, "png" or "svg".
+    format of a matplotlib figure, "png" (the default) or "svg", and is refused with anything else.
     """
     terms = Terms(lossy)
+    if image is not None and class_of(obj).__module__.partition(".")[0] != "matplotlib":
+        raise errors.Invalid(f"image: only a matplotlib figure is drawn; leave image out for a {type(obj).__name__}.")
     if isinstance(obj, str) and type(obj) is str:
         from rlm_memory.codecs.plain import encode_text
 
@@ -50,7 +52,7 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False, image: str = "png") -
     )
 
 
-def _picture(obj: Any, folder: Path, terms: Terms, image: str) -> Encoded | None:
+def _picture(obj: Any, folder: Path, terms: Terms, image: str | None) -> Encoded | None:
     """Figures and images, told by their classes without importing their libraries."""
     matplotlib, plotly, pil = loaded("matplotlib.figure"), loaded("plotly.basedatatypes"), loaded("PIL.Image")
     known = [
@@ -61,7 +63,7 @@ def _picture(obj: Any, folder: Path, terms: Terms, image: str) -> Encoded | None
     if isinstance(obj, tuple(known)) or class_of(obj).__name__ == "RecordedFigure":
         from rlm_memory.codecs.figures import encode_figure
 
-        return encode_figure(obj, folder, terms, image)
+        return encode_figure(obj, folder, terms, image or "png")
     return None
 
 

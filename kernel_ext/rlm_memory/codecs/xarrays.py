@@ -134,6 +134,8 @@ def _write(path: Path, dataset: Any, note: dict[str, Any]) -> None:
             shape=values.shape,
             dtype=values.dtype,
             attributes=_shown([str(tagged.untag(dim)) for dim in one["dims"]], one["attrs"]),
+            # A chunk that equals the fill value would be left out, and a negative zero equals zero.
+            config={"write_empty_chunks": True},
         )
         if values.size:
             made[...] = values
@@ -203,7 +205,12 @@ def _wanted(note: dict[str, Any], columns: Any) -> list[dict[str, Any]]:
 
 def _variable(xr: Any, group: Any, one: dict[str, Any]) -> Any:
     values = numpy().asarray(group[one["path"]][...])
-    values = values.astype(object) if one["object"] else values.view(numpy().dtype(one["dtype"]))
+    dtype = numpy().dtype(one["dtype"])
+    if one["object"]:
+        values = values.astype(object)
+    elif values.dtype != dtype:
+        # Zarr gives a lone text in the width that it needs, and times in its own unit's integers.
+        values = values.astype(dtype) if dtype.kind in "US" else values.view(dtype)
     attrs = {tagged.untag(key): tagged.untag(value) for key, value in one["attrs"]}
     return xr.Variable([tagged.untag(dim) for dim in one["dims"]], values, attrs)
 
