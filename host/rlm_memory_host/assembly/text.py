@@ -24,12 +24,12 @@ from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.textmemory import bindings
 from rlm_memory_host.textmemory.guarding import guard_of
-from rlm_memory_host.textmemory.health import TextHealth
+from rlm_memory_host.textmemory.health import HINTS, TextHealth
 from rlm_memory_host.textmemory.opening import Opened, open_memory
 from rlm_memory_host.textmemory.service import Parts, TextMemory
 from rlm_memory_host.tools.artifacts import ArtifactPort
 from rlm_memory_host.tools.memories import TextServices
-from rlm_memory_host.tools.status import Feature
+from rlm_memory_host.tools.status import Feature, merged
 
 if TYPE_CHECKING:
     from rlm_memory_host.assembly.remote import OutboxMemory
@@ -68,12 +68,17 @@ class Text:
             return own_id
 
     def features(self) -> Mapping[str, Feature]:
-        """Every feature that is not off, as the status shows it."""
-        return {
+        """Every feature that is not off, as the status shows it; what is quarantined or suspect degrades the index."""
+        found = {
             name: Feature(item.state, item.code or None, item.hint or None, item.since or None)
             for name, item in self.health.features().items()
             if item.state != "off"
         }
+        problems = self.opened.store.problems()
+        if problems:
+            code = next((item.code for item in problems if item.code in HINTS), "QUARANTINED")
+            found = merged(found, {"index": Feature("degraded", code, HINTS[code])})
+        return found
 
 
 def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text | None:
