@@ -75,7 +75,7 @@ def _check_files(world: World) -> None:
         elif parent == layout.cards:
             assert card_of(path.name) or path.name.endswith(".ext.json") or removed_of(path.name)
         else:
-            assert path == layout.lock
+            assert path in (layout.lock, layout.journal)
 
 
 def _check_object(path: Path) -> None:

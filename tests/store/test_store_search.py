@@ -20,7 +20,8 @@ from rlm_memory_host.errors import StoreError
 from rlm_memory_host.storage import catalogue
 from rlm_memory_host.storage.faults import RecordingLayer
 from rlm_memory_host.storage.files import FileLayer
-from rlm_memory_host.storage.ranking import Document, Index, Query
+from rlm_memory_host.storage.index import Index
+from rlm_memory_host.storage.ranking import Document, Query, weights
 from rlm_memory_host.storage.tokens import document_terms, normalise, query_terms
 from store_harness import World, card_json, find, fingerprint, list_all
 
@@ -394,7 +395,7 @@ def test_the_index_ranks_as_a_plain_computation_does() -> None:
             terms = chance.choices(words, weights=range(1, 13), k=chance.randint(1, 9))
             updated = f"2026-01-{chance.randint(1, 4):02}"
             tags = chance.sample(["tag:a", "tag:b", "tag:c"], chance.randint(0, 2))
-            index.add(Document(key, updated), tags, [(1.0, terms)])
+            index.add(Document(key, updated), tags, weights([(1.0, terms)]))
             plain[key] = (updated, terms, tags)
         if step % 10:
             continue
@@ -405,8 +406,9 @@ def test_the_index_ranks_as_a_plain_computation_does() -> None:
             "2026-01-02" if chance.random() < 0.3 else None,
         )
         limit, offset = chance.randint(1, 8), chance.randint(0, 5)
-        matches, total = index.search(query, limit, offset)
-        everything, _ = index.search(query, 1_000)
+        found = index.search(query, limit, offset)
+        matches, total = found.matches, found.total
+        everything = index.search(query, 1_000).matches
         assert [match.key for match in matches] == [match.key for match in everything][offset : offset + limit]
         assert {match.key for match in everything} == expected_keys(plain, query)
         assert total == len(everything)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import os
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 from rlm_memory.wire import CARD_QUOTA_EXCEEDED, VALIDATION, codec_name
 
@@ -36,9 +38,19 @@ from rlm_memory_host.contracts.records import (
 )
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import Integrity, NotFound, Quota, StoreError
-from rlm_memory_host.storage.cards import CardReader, publish, read_card, write_temporary
-from rlm_memory_host.storage.catalogue import Catalogue, Signature, utc_text
+from rlm_memory_host.storage.cardjournal import Signature
+from rlm_memory_host.storage.cards import (
+    CardFile,
+    CardReader,
+    card_identity,
+    publish,
+    read_card,
+    read_sidecar,
+    write_temporary,
+)
+from rlm_memory_host.storage.catalogue import Catalogue
 from rlm_memory_host.storage.files import FileLayer, writing
+from rlm_memory_host.storage.index_cards import utc_text
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.objects import UNREADABLE, Staged, Stager, Verdict, Verifier, discard, identity_of
 from rlm_memory_host.storage.paths import ProjectLayout
@@ -158,9 +170,11 @@ class _Commit:
             else:
                 self._count(commits, used, new=state is None)
                 flushes = self._publish(staged, new=state is None)
-            self._write_card(card, flushes, new=existing is None)
+            data = card.to_json()
+            self._write_card(data, flushes, new=existing is None)
         after = parts.catalogue.signature(commits + 1)
-        parts.catalogue.note_commit(before, after, card, self._files.stat(parts.layout.card(self._experiment)))
+        identity = card_identity(self._files.stat(parts.layout.card(self._experiment)))
+        parts.catalogue.note_commit(before, after, CardFile(card, identity, hashlib.sha256(data).digest()))
         return Outcome(card, present, state is not None and not present)
 
     # -- bytes -------------------------------------------------------------------------------------------------------
@@ -208,12 +222,12 @@ class _Commit:
                 CARD_QUOTA_EXCEEDED,
             )
 
-    def _write_card(self, card: ExperimentCardV1, flushes: list[Future[None]], *, new: bool) -> None:
+    def _write_card(self, data: bytes, flushes: list[Future[None]], *, new: bool) -> None:
         layout = self._parts.layout
         temporary = layout.new_temporary("card")
         target = layout.card(self._experiment)
         try:
-            write_temporary(self._files, temporary, card.to_json())
+            write_temporary(self._files, temporary, data)
         finally:
             failures = [failure for flush in flushes if (failure := flush.exception()) is not None]
         if failures:
@@ -276,7 +290,7 @@ class _Commit:
         self._check_kind(existing)
         described = {
             "title": request.title,
-            "summary": request.summary,
+            "summary": self._kept_summary(existing),
             "tags": existing.tags if request.tags is None else request.tags or None,
             "shape": existing.shape if request.shape is None else request.shape,
             "columns": existing.columns if request.columns is None else request.columns,
@@ -290,6 +304,15 @@ class _Commit:
                 state="pending", projection_revision=revision + 1 if isinstance(revision, int) else revision
             )
         return existing.model_copy(update={**described, "index": index, "updated_at": utc_text(self._origin.now())})
+
+    def _kept_summary(self, existing: ExperimentCardV1) -> str:
+        """A summary that the kernel makes from the schema, which the sidecar tells, replaces none that was written."""
+        asked = self._request.summary
+        if asked == existing.summary:
+            return asked
+        lineage: object = (read_sidecar(self._files, self._parts.layout, self._experiment) or {}).get("lineage")
+        made = cast("dict[str, object]", lineage).get("made_summary") if isinstance(lineage, dict) else None
+        return existing.summary if asked == made else asked
 
     def _check_kind(self, existing: ExperimentCardV1) -> None:
         """The identity holds no type, so the same bytes must not become another kind of thing under it."""

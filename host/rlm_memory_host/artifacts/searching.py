@@ -24,12 +24,15 @@ from rlm_memory.wire import INVALID_ARGUMENT
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import ExperimentCardV1, SearchHit, SearchPage, SearchRequest
 from rlm_memory_host.errors import StoreError
-from rlm_memory_host.storage.catalogue import Catalogue, card_texts
-from rlm_memory_host.storage.ranking import Match, Query
-from rlm_memory_host.storage.tokens import document_terms, normalise, query_terms
+from rlm_memory_host.storage.catalogue import Catalogue
+from rlm_memory_host.storage.index_cards import card_texts
+from rlm_memory_host.storage.ranking import Match, Query, Taken
+from rlm_memory_host.storage.tokens import document_terms, normalise, query_terms, query_words
 
 CARD_KIND: Final = "experiment-card"
 _MAX_TERMS: Final = 64
+_MAX_SIMILAR: Final = 8
+"""Words of a query that similar ones may stand in for."""
 _PROCESS: Final = os.urandom(6).hex()
 """Tells cursors of this process from those of an earlier one, whose collection is gone."""
 
@@ -66,7 +69,8 @@ def read_query(request: SearchRequest) -> Query:
         required.append(f"source:{normalise(request.source)}")
     if request.session is not None:
         required.append(f"session:{request.session}")
-    return Query(tuple(query_terms(text)[:_MAX_TERMS]), tuple(exact), tuple(required), request.since)
+    terms, words = tuple(query_terms(text)[:_MAX_TERMS]), tuple(query_words(text)[:_MAX_SIMILAR])
+    return Query(terms, tuple(exact), tuple(required), request.since, words)
 
 
 def search(catalogue: Catalogue, project_key: str, request: SearchRequest, read: ReadHit) -> SearchPage:
@@ -78,28 +82,27 @@ def search(catalogue: Catalogue, project_key: str, request: SearchRequest, read:
     cursor = None if request.cursor is None else _decode(request.cursor, digest)
     catalogue.refresh()
     warnings: list[str] = []
-    epoch, horizon = catalogue.horizon()
-    offset = 0
-    if cursor is not None:
-        offset = cursor.offset
-        if cursor.process == _PROCESS and catalogue.has_horizon(cursor.epoch, cursor.horizon):
-            epoch, horizon = cursor.epoch, cursor.horizon
-        else:
-            warnings.append("the collection was rebuilt since the page before; a result may repeat or be missing")
-    matches, total = catalogue.search(query, request.limit, offset, horizon)
+    offset = 0 if cursor is None else cursor.offset
+    # A cursor of another process names a collection that nobody has any more: no epoch is -1.
+    of = None if cursor is None else (cursor.epoch if cursor.process == _PROCESS else -1, cursor.horizon)
+    view = catalogue.search(query, request.limit, offset, of)
+    if not view.is_same:
+        warnings.append("the collection was rebuilt since the page before; a result may repeat or be missing")
+    matches, total, taken = view.found.matches, view.found.total, view.found.taken
+    warnings += _replacements(taken)
     hits: list[SearchHit] = []
     for match in matches:
         found = read(match.key)
         if found is not None:
-            hits.append(_hit(found[0], found[1], match, query))
+            hits.append(_hit(found[0], found[1], match, query, taken))
     if len(hits) < len(matches):
         warnings.append("a card vanished or became unreadable while it was searched")
     after = offset + len(matches)
-    more = _encode(_Cursor(_PROCESS, epoch, horizon, after), digest) if matches and after < total else None
+    more = _encode(_Cursor(_PROCESS, view.epoch, view.horizon, after), digest) if matches and after < total else None
     return SearchPage(tuple(hits), total, more, tuple(warnings))
 
 
-def _hit(card: ExperimentCardV1, is_available: bool, match: Match, query: Query) -> SearchHit:
+def _hit(card: ExperimentCardV1, is_available: bool, match: Match, query: Query, taken: tuple[Taken, ...]) -> SearchHit:
     return SearchHit(
         experiment_id=card.experiment_id,
         artifact_id=card.artifact.artifact_id,
@@ -118,18 +121,34 @@ def _hit(card: ExperimentCardV1, is_available: bool, match: Match, query: Query)
         session_id=card.origin_session_id,
         index_state=card.index.state,
         local_available=is_available,
-        matched=_reasons(card, match, query),
+        matched=_reasons(card, match, query, taken),
         score=round(match.score, 6),
     )
 
 
-def _reasons(card: ExperimentCardV1, match: Match, query: Query) -> tuple[str, ...]:
-    """What matched: exact values first, then the fields that hold a term of the query."""
+def _reasons(card: ExperimentCardV1, match: Match, query: Query, taken: tuple[Taken, ...]) -> tuple[str, ...]:
+    """What matched: exact values first, then the fields that hold a term of the query, then those that hold a term
+    that stands in for an unknown word, marked `prefix:` (it begins with the word) or `typo:` (one or two slips away).
+    """
     reasons = [f"exact:{facet.partition(':')[0]}" for facet in match.exact]
     terms = set(query.terms)
     if terms:
-        reasons += [name for name, text in card_texts(card).items() if not terms.isdisjoint(document_terms(text))]
+        found = {name: set(document_terms(text)) for name, text in card_texts(card).items()}
+        reasons += [name for name, held in found.items() if not terms.isdisjoint(held)]
+        for kind in ("prefix", "typo"):
+            similar = {item.term for item in taken if kind in item.similarity}
+            reasons += [f"{kind}:{name}" for name, held in found.items() if not similar.isdisjoint(held)]
     return tuple(dict.fromkeys(reasons))
+
+
+def _replacements(taken: tuple[Taken, ...]) -> list[str]:
+    """A line for each word of the query that no card has."""
+    words: dict[str, list[str]] = {}
+    for item in taken:
+        words.setdefault(item.word, []).append(item.term)
+    return [
+        f"no result has the word {word!r}; taken for {', '.join(map(repr, terms))}" for word, terms in words.items()
+    ]
 
 
 def _digest(project_key: str, request: SearchRequest) -> str:

@@ -12,29 +12,30 @@ Source: DeepSeek Honcho specification, sections 26 to 33; design page "Exact res
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rlm_memory.wire import ARTIFACT_CORRUPT, ARTIFACT_MISSING, INVALID_SCOPE
+from rlm_memory.wire import INVALID_SCOPE
 
 from rlm_memory_host.artifacts import searching
+from rlm_memory_host.artifacts.answers import CARD_EDITED, EDITED, damaged, recorded, resolved
 from rlm_memory_host.artifacts.checks import check_record, check_search, check_version
-from rlm_memory_host.artifacts.commit import Origin, Outcome, Parts
+from rlm_memory_host.artifacts.commit import Origin, Parts
+from rlm_memory_host.artifacts.edits import Edits
 from rlm_memory_host.artifacts.project import Project
 from rlm_memory_host.contracts.records import (
     CARD_VERSION,
-    UNKNOWN_VERSION,
-    ArtifactRef,
     Bounds,
     Diagnostic,
     ExperimentCardV1,
-    Freshness,
     IndexStateName,
     Recorded,
     RecordRequest,
@@ -43,12 +44,12 @@ from rlm_memory_host.contracts.records import (
     SearchRequest,
 )
 from rlm_memory_host.contracts.scope import Scope
-from rlm_memory_host.errors import Disposed, Integrity, SettingsError, StoreError, ToolCancelled
+from rlm_memory_host.errors import Disposed, SettingsError, StoreError, ToolCancelled
 from rlm_memory_host.storage.cards import CardReader, encode_sidecar, publish, read_sidecar, write_temporary
-from rlm_memory_host.storage.catalogue import Catalogue, utc_text
+from rlm_memory_host.storage.catalogue import Catalogue, IndexHome
 from rlm_memory_host.storage.files import FileLayer, writing
 from rlm_memory_host.storage.locks import CommitLock
-from rlm_memory_host.storage.objects import Progress, Stager, Verdict, Verifier
+from rlm_memory_host.storage.objects import Progress, Stager, Verifier
 from rlm_memory_host.storage.paths import ProjectLayout
 from rlm_memory_host.storage.sources import open_source
 
@@ -60,23 +61,12 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def freshness_of(recorded: str, current: str | None) -> Freshness:
-    """How a recorded source version stands to the current one (section 30.2). Texts are equal only when identical.
-
-    None asks for no comparison; `unknown` and the empty text say that nobody knows.
-    """
-    if current is None:
-        return "not_checked"
-    if current in ("", UNKNOWN_VERSION) or recorded == UNKNOWN_VERSION:
-        return "unverifiable"
-    return "fresh" if current == recorded else "stale"
-
-
 class ArtifactStore:
     """Exact results of all projects below one artifact root.
 
     `integrity` "cached" hashes an object at its first resolve in a process and whenever its file changed, "always" each
-    time. `index_state` is what new cards say about remote indexing. `clock` gives the time of cards.
+    time. `index_state` is what new cards say about remote indexing. `clock` gives the time of cards. `index_folder` is
+    where the indexes of large projects are kept between starts (extra `rlm-memory-host[index]`); None: nowhere.
     """
 
     def __init__(
@@ -88,6 +78,7 @@ class ArtifactStore:
         files: FileLayer | None = None,
         clock: Callable[[], datetime] = _now,
         index_state: IndexStateName = "disabled",
+        index_folder: Path | None = None,
     ) -> None:
         if not root.is_absolute():
             raise SettingsError("the artifact root must be an absolute path")
@@ -99,6 +90,9 @@ class ArtifactStore:
         self._index_state: IndexStateName = index_state
         self._stager = Stager(self._files)
         self._verifier = Verifier(self._files, always=integrity == "always")
+        self._edits = Edits()
+        self._indexing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rlm-memory-index")
+        self._home = None if index_folder is None else IndexHome(index_folder, self._in_background)
         self._projects: dict[str, Project] = {}
         self._counters: Counter[str] = Counter()
         self._closed = False
@@ -136,7 +130,7 @@ class ArtifactStore:
                 outcome = project.record(origin, checked, source, check=check, progress=progress)
             self._counters["deduplicated"] += outcome.deduplicated
             self._counters["repaired"] += outcome.repaired
-            return _recorded(outcome)
+            return recorded(outcome)
 
     def resolve(self, scope: Scope, experiment_id: str, current_source_version: str | None = None) -> Resolved:
         """The verified bytes of an experiment, and what its card says.
@@ -147,17 +141,18 @@ class ArtifactStore:
         with self._call("resolve"):
             current = check_version(current_source_version)
             parts = self.project(scope).parts
-            card = parts.cards.read(experiment_id)
+            file = parts.cards.read_file(experiment_id)
+            card = file.card
             path = parts.layout.object(card.artifact.artifact_id)
             verdict = self._verifier.verify(
                 path, card.artifact.sha256, card.artifact.bytes, self._check_open, for_resolve=True
             )
             if not verdict.sound:
                 self._counters["damaged"] += 1
-                raise _damaged(card, verdict)
-            freshness = freshness_of(card.source_version, current)
-            self._counters[freshness] += 1
-            return _resolved(card, path, verdict, freshness, current)
+                raise damaged(card, verdict)
+            answer = resolved(card, path, verdict, current, is_edited=self._edits.is_edited(parts, file))
+            self._counters[answer.freshness] += 1
+            return answer
 
     def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """Cards of the caller's project that match, best first. Raises StoreError (INVALID_ARGUMENT), Disposed."""
@@ -219,11 +214,17 @@ class ArtifactStore:
             }
 
     def diagnostics(self, scope: Scope) -> list[Diagnostic]:
-        """Files in the cards folder that are no card of this project, and why. For operators."""
+        """Files in the cards folder that are no card of this project, and cards that no host wrote so, with the reason.
+
+        For operators: it looks at every file's state, so it also finds cards that were edited in place.
+        """
         with self._call("diagnostics"):
-            catalogue = self.project(scope).parts.catalogue
-            catalogue.refresh()
-            return catalogue.diagnostics()
+            parts = self.project(scope).parts
+            parts.catalogue.look_again()
+            edited = [
+                Diagnostic(parts.layout.card(name).name, CARD_EDITED, EDITED) for name in parts.catalogue.edited()
+            ]
+            return [*parts.catalogue.diagnostics(), *edited]
 
     def close(self) -> None:
         """Admit nothing more, stop what streams, wait a bounded time for what commits. Calls then raise Disposed."""
@@ -231,6 +232,7 @@ class ArtifactStore:
             self._closed = True
             self._changed.wait_for(lambda: self._in_flight == 0, timeout=CLOSE_SECONDS)
         self._stager.close()
+        self._indexing.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> ArtifactStore:
         return self
@@ -257,6 +259,11 @@ class ArtifactStore:
                 self._in_flight -= 1
                 self._changed.notify_all()
 
+    def _in_background(self, work: Callable[[], None]) -> None:
+        """Run a call in the thread of the indexes; dropped when the store is closing: an index can be made again."""
+        with contextlib.suppress(RuntimeError):
+            self._indexing.submit(work)
+
     def _check_open(self) -> None:
         if self._closed:
             raise Disposed("the store is closed")
@@ -274,7 +281,7 @@ class ArtifactStore:
             if project is None:
                 layout = ProjectLayout.of(self._root, project_id)
                 lock = CommitLock(self._files, layout.lock)
-                catalogue = Catalogue(self._files, layout, project_id, lock)
+                catalogue = Catalogue(self._files, layout, project_id, lock, self._home)
                 cards = CardReader(self._files, layout, project_id)
                 parts = Parts(
                     self._files, layout, project_id, self._bounds, lock, catalogue, cards, self._stager, self._verifier
@@ -302,70 +309,4 @@ class ArtifactStore:
         if counted is not None:
             parts.lock.write(commits + 1, counted)
             commits += 1
-        parts.catalogue.note_sidecar(before, parts.catalogue.signature(commits))
-
-
-def _recorded(outcome: Outcome) -> Recorded:
-    card = outcome.card
-    warnings = ("the stored bytes were damaged; this record replaced them",) if outcome.repaired else ()
-    return Recorded(
-        experiment_id=card.experiment_id,
-        artifact_id=card.artifact.artifact_id,
-        sha256=card.artifact.sha256,
-        bytes=card.artifact.bytes,
-        local_saved=True,
-        deduplicated=outcome.deduplicated,
-        honcho_queued=card.index.state in ("queued", "indexed"),
-        index_state=card.index.state,
-        warnings=warnings,
-    )
-
-
-def _resolved(
-    card: ExperimentCardV1, path: Path, verdict: Verdict, freshness: Freshness, current: str | None
-) -> Resolved:
-    warnings: tuple[str, ...] = ()
-    if freshness == "stale":
-        warnings = (f"stale: recorded from source version {card.source_version!r}, current is {current!r}",)
-    elif freshness == "unverifiable":
-        warnings = (f"freshness cannot be told: recorded {card.source_version!r}, current {current!r}",)
-    return Resolved(
-        path=path,
-        experiment_id=card.experiment_id,
-        artifact=ArtifactRef(
-            artifact_id=card.artifact.artifact_id,
-            sha256=card.artifact.sha256,
-            bytes=card.artifact.bytes,
-            media_type=card.artifact.media_type,
-            created_at=card.artifact.created_at,
-        ),
-        title=card.title,
-        summary=card.summary,
-        source=card.source,
-        source_version=card.source_version,
-        query_fingerprint=card.query_fingerprint,
-        shape=card.shape,
-        columns=card.columns,
-        tags=card.tags or (),
-        created_at=card.created_at,
-        updated_at=card.updated_at,
-        session_id=card.origin_session_id,
-        freshness=freshness,
-        verified_at=utc_text(datetime.fromtimestamp(verdict.at, UTC)),
-        warnings=warnings,
-    )
-
-
-def _damaged(card: ExperimentCardV1, verdict: Verdict) -> Integrity:
-    """The reference and both digests; no path and no content."""
-    name, sha256 = card.experiment_id, card.artifact.sha256
-    if verdict.identity is None:
-        return Integrity(
-            f"the bytes of {name} (sha256 {sha256}) are missing from the store; record the same result again",
-            ARTIFACT_MISSING,
-        )
-    return Integrity(
-        f"the bytes of {name} are corrupt: recorded sha256 {sha256}, found {verdict.actual}; "
-        "recording the same result again repairs them",
-        ARTIFACT_CORRUPT,
-    )
+        parts.catalogue.note_change("sidecar", experiment_id, before, parts.catalogue.signature(commits))

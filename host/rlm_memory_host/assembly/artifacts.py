@@ -38,6 +38,9 @@ def open_store(settings: Settings, guard: Guard) -> ArtifactPort | None:
     from rlm_memory_host.artifacts import ArtifactStore
 
     store = ArtifactStore(
-        private_folder(settings.artifact_root), bounds_of(settings), integrity=settings.artifacts.integrity
+        private_folder(settings.artifact_root),
+        bounds_of(settings),
+        integrity=settings.artifacts.integrity,
+        index_folder=settings.state_root / "index",
     )
     return GuardedArtifacts(store, guard)

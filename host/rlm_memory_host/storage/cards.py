@@ -13,10 +13,12 @@ Source: DeepSeek Honcho specification, sections 27.3, 28.3; design page "Exact r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -25,6 +27,7 @@ from rlm_memory import wire
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import MAX_CARD_BYTES, ExperimentCardV1, parse_card
 from rlm_memory_host.errors import Integrity, NotFound, StoreError
+from rlm_memory_host.storage.cardjournal import CardIdentity
 from rlm_memory_host.storage.files import FileLayer, read_up_to
 from rlm_memory_host.storage.objects import discard, file_clock_ns
 from rlm_memory_host.storage.paths import ProjectLayout
@@ -32,8 +35,14 @@ from rlm_memory_host.storage.paths import ProjectLayout
 SIDECAR_VERSION: Final = 1
 REMEMBERED_CARDS: Final = 512
 
-CardIdentity = tuple[int, int, int, int]
-"""Inode, size, mtime, ctime (nanoseconds) of a card's file."""
+
+@dataclass(frozen=True, slots=True)
+class CardFile:
+    """A card with the identity and the SHA-256 of the file that says it."""
+
+    card: ExperimentCardV1
+    identity: CardIdentity
+    digest: bytes
 
 
 def card_identity(state: os.stat_result) -> CardIdentity:
@@ -52,7 +61,7 @@ def read_card(files: FileLayer, layout: ProjectLayout, project_id: str, experime
     Raises NotFound (also for another project's card), FormatVersion, Integrity (VALIDATION) when it is damaged,
     StoreError when it cannot be read.
     """
-    return read_card_file(files, layout, project_id, experiment)[0]
+    return read_card_file(files, layout, project_id, experiment).card
 
 
 class CardReader:
@@ -62,24 +71,28 @@ class CardReader:
         self._files = files
         self._layout = layout
         self._project_id = project_id
-        self._known: dict[str, tuple[CardIdentity, ExperimentCardV1]] = {}
+        self._known: dict[str, CardFile] = {}
         self._lock = threading.Lock()
 
     def read(self, experiment: str) -> ExperimentCardV1:
         """As `read_card`."""
+        return self.read_file(experiment).card
+
+    def read_file(self, experiment: str) -> CardFile:
+        """As `read_card_file`."""
         with self._lock:
             known = self._known.get(experiment)
-        if known is not None and self._identity(experiment) == known[0]:
-            return known[1]
+        if known is not None and self._identity(experiment) == known.identity:
+            return known
         started = file_clock_ns()
-        card, identity = read_card_file(self._files, self._layout, self._project_id, experiment)
+        file = read_card_file(self._files, self._layout, self._project_id, experiment)
         with self._lock:
             self._known.pop(experiment, None)
-            if started > identity[3]:
-                self._known[experiment] = (identity, card)
+            if started > file.identity[3]:
+                self._known[experiment] = file
             if len(self._known) > REMEMBERED_CARDS:
                 del self._known[next(iter(self._known))]
-        return card
+        return file
 
     def _identity(self, experiment: str) -> CardIdentity | None:
         try:
@@ -88,10 +101,8 @@ class CardReader:
             return None
 
 
-def read_card_file(
-    files: FileLayer, layout: ProjectLayout, project_id: str, experiment: str
-) -> tuple[ExperimentCardV1, CardIdentity]:
-    """As `read_card`, with the identity of the file that was read."""
+def read_card_file(files: FileLayer, layout: ProjectLayout, project_id: str, experiment: str) -> CardFile:
+    """As `read_card`, with what the file is that was read."""
     if not ids.is_experiment_id(experiment):
         raise not_found()
     try:
@@ -112,7 +123,7 @@ def read_card_file(
         raise not_found()
     if card.experiment_id != experiment:
         raise Integrity("the card's file has another experiment's name", wire.VALIDATION)
-    return card, identity
+    return CardFile(card, identity, hashlib.sha256(data).digest())
 
 
 def write_temporary(files: FileLayer, path: Path, data: bytes) -> None:

@@ -1,107 +1,120 @@
 """The catalogue of a project: which cards there are, and the index that finds them.
 
-Owns: the view in memory of `cards/`, kept true to the folder whoever writes to it. Does not own: the files' format
-(`cards`), ranking (`ranking`), the commit (`artifacts.store`). Everything here is derived: it is built from the cards
-at the first use of a project, and again after any restart.
+Owns: the view of `cards/`, kept true to the folder whoever writes to it. Does not own: the files' format (`cards`), the
+index (`index`), what a card's terms are (`index_cards`), the commit (`artifacts.commit`). All of it is derived from the
+cards. A large project's index is saved under the state root and taken up again at the next start.
 
-Every call asks one `stat` of the folder and reads 24 bytes of the lock's file. Only when either tells of a change is
-the folder scanned, and then only new and changed cards are read. A scan made in the tick of the clock in which the
-folder last changed may have missed something and is made again. Our own commits are noted without a scan. A card that
-someone puts there by hand in the very tick of one of our commits is found with the next change of the folder;
-`resolve` always looks at the disk.
+Every call asks one `stat` of the folder and reads 24 bytes of the lock's file. When either tells of a change, the
+journal beside the cards (`cardjournal`) is followed: if hosts alone changed the folder since, only the cards they name
+are read. Else the folder is scanned, and only new and changed cards are read. A scan made in the tick of the clock in
+which the folder last changed may have missed something and is made again (`_doubt` is that tick). Our own commits are
+noted without a scan. A commit of another host that counted itself but shows nothing in the folder yet is waited for,
+`COMING_SECONDS` at most. A card that someone puts there by hand in the very tick of a host's commit is found with the
+next change of the folder; `resolve` always looks at the disk.
+
+A card that is the very file that a host wrote, with other bytes, counts as edited. That changes nothing of the folder:
+`look_again` finds it, and so does resolving it. A card replaced by another file is what every tool does to change one.
 
 Cards that are malformed, of a future version or of another project are skipped, each with a diagnostic for operators.
 
-Thread-safe: one lock, held for work in memory and for scans. Source: DeepSeek Honcho specification, sections 27.3,
-30.1, 33; design page "Exact results", Search.
+Thread-safe: one lock, held for work in memory and for scans. Packing and saving the index happen outside of it, in the
+thread of `IndexHome`. Source: DeepSeek Honcho specification, sections 27.3, 30.1, 33; design page "Exact results".
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from rlm_memory.wire import INVALID_SCOPE
 
-from rlm_memory_host.contracts.records import Diagnostic, ExperimentCardV1
+from rlm_memory_host.contracts.records import Diagnostic
 from rlm_memory_host.errors import NotFound, StoreError
-from rlm_memory_host.storage.cards import CardIdentity, card_identity, read_card_file
+from rlm_memory_host.storage import index_file
+from rlm_memory_host.storage.cardjournal import CardIdentity, CardJournal, Entry, Kind, Position, Signature, follow
+from rlm_memory_host.storage.cards import CardFile, card_identity, read_card_file
 from rlm_memory_host.storage.files import FileLayer
+from rlm_memory_host.storage.index import Index
+from rlm_memory_host.storage.index_build import Builder, build
+from rlm_memory_host.storage.index_cards import artifact_facet, card_weights, document_of, facets, size_facet
+from rlm_memory_host.storage.index_packed import PackedPart, numpy
+from rlm_memory_host.storage.index_tally import Tally
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.objects import file_clock_ns
 from rlm_memory_host.storage.paths import ProjectLayout, card_of
-from rlm_memory_host.storage.ranking import Document, Index, Match, Query
-from rlm_memory_host.storage.tokens import document_terms, normalise
+from rlm_memory_host.storage.ranking import Found, Query
 
-WEIGHTS: Final = {"title": 3.0, "tags": 3.0, "source": 1.5, "summary": 1.0, "columns": 1.0, "shape": 0.5}
-"""How much a term counts, by the field it stands in."""
+PACK_FROM: Final = 1_000
+"""Cards from which on an index is packed and saved; fewer are read anew in a moment."""
+NEWEST: Final = 512
+"""Cards in memory over a packed index before it is packed again, or a sixteenth of what is packed."""
+COMING_SECONDS: Final = 1.0
+"""How long a counted commit that shows nothing yet is waited for before the folder is scanned."""
 _FUTURE_NS: Final = 10_000_000_000
 """A folder stamped further ahead than this has a wrong clock; waiting for it to pass would scan on every call."""
-
-Signature = tuple[int, int, int, int]
-"""Inode, mtime and ctime (nanoseconds) of the folder, commits so far."""
+_LOOKED_AT: Final = 256
+"""Cards of one size that are looked at for different artifacts."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    identity: CardIdentity
-    artifact: str
-    size: int
-    state: str
+class IndexHome:
+    """Where saved indexes lie, and the thread that packs and saves them (`submit` runs a call in it, or drops it)."""
+
+    folder: Path
+    submit: Callable[[Callable[[], None]], None]
 
 
-def utc_text(moment: datetime) -> str:
-    """ISO 8601 in UTC with milliseconds and `Z`, as cards carry it: sorts by time."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a search found, and the collection that it saw. `is_same` is False where that is not the one asked for."""
+
+    found: Found
+    epoch: int
+    horizon: int
+    is_same: bool
 
 
-def card_texts(card: ExperimentCardV1) -> dict[str, str]:
-    """What of a card is searched as text, by field. Names with underscores are there whole and in pieces."""
-    shape = "" if card.shape is None else f"{'x'.join(map(str, card.shape))} {' '.join(map(str, card.shape))}"
-    return {
-        "title": card.title,
-        "tags": _with_pieces(" ".join(card.tags or ())),
-        "source": _with_pieces(card.source),
-        "summary": card.summary,
-        "columns": _with_pieces(" ".join(card.columns or ())),
-        "shape": shape,
-    }
-
-
-def facets(card: ExperimentCardV1) -> Iterator[str]:
-    """The exact values that a card is found or filtered by."""
-    yield f"experiment_id:{card.experiment_id}"
-    yield f"artifact_id:{card.artifact.artifact_id}"
-    yield f"query_fingerprint:{card.query_fingerprint}"
-    yield f"source_version:{card.source_version}"
-    yield f"source:{normalise(card.source)}"
-    yield f"session:{card.origin_session_id}"
-    for tag in card.tags or ():
-        yield f"tag:{normalise(tag)}"
+@dataclass(frozen=True, slots=True)
+class _Skipped:
+    identity: CardIdentity | None
+    diagnostic: Diagnostic
 
 
 class Catalogue:
     """The cards of one project."""
 
-    def __init__(self, files: FileLayer, layout: ProjectLayout, project_id: str, lock: CommitLock) -> None:
+    def __init__(
+        self,
+        files: FileLayer,
+        layout: ProjectLayout,
+        project_id: str,
+        lock: CommitLock,
+        home: IndexHome | None = None,
+    ) -> None:
         self._files = files
         self._layout = layout
         self._project_id = project_id
         self._commits = lock
+        self._home = home
+        self._journal = CardJournal(files, layout.journal)
         self._lock = threading.RLock()
         self._index = Index()
-        self._entries: dict[str, _Entry] = {}
-        self._skipped: dict[str, tuple[CardIdentity | None, Diagnostic]] = {}
-        self._holders: dict[str, int] = {}
-        self._by_size: dict[int, dict[str, None]] = {}
-        self._bytes = 0
+        self._tally = Tally()
+        self._skipped: dict[str, _Skipped] = {}
         self._signature: Signature | None = None
-        self._settled = False
+        self._doubt = 0
+        self._position = Position()
+        self._coming: tuple[Signature, float] | None = None
+        self._is_opened = False
+        self._is_packing = False
+        self._is_saved = True
 
     # -- keeping true to the folder ----------------------------------------------------------------------------------
 
@@ -116,158 +129,319 @@ class Catalogue:
     def refresh(self) -> None:
         """See what others did. Cheap when nothing changed."""
         with self._lock:
+            if not self._is_opened:
+                self._is_opened = True
+                self._take_up()
             now = self.signature(self._commits.book()[0])
-            if now == self._signature and (self._settled or now is None):
+            if now == self._signature and (not self._doubt or now is None):
                 return
-            started = file_clock_ns()
-            self._scan()
-            self._signature = now
-            self._settled = now is None or not now[1] - _FUTURE_NS < started <= now[1]
+            is_led = self._follow(now)
+            if not is_led and self._is_coming(now):
+                return
+            if not is_led or self._doubt:
+                self._look(now, is_led=is_led)
+            self._pack_if_worth()
 
-    def note_commit(
-        self, before: Signature | None, after: Signature | None, card: ExperimentCardV1, state: os.stat_result
-    ) -> None:
+    def look_again(self) -> None:
+        """Scan the folder whatever it looks like: finds cards that were edited in place."""
+        with self._lock:
+            self.refresh()
+            self._look(self.signature(self._commits.book()[0]), is_led=False)
+
+    def note_commit(self, before: Signature | None, after: Signature | None, file: CardFile) -> None:
         """Take in a card that was just committed under the lock; the signatures are of just before and after."""
         with self._lock:
-            self._put(card, card_identity(state))
-            self.note_sidecar(before, after)
+            self._put(file, file.digest)
+            self._note("card", before, after, file)
+            self._pack_if_worth()
 
-    def note_sidecar(self, before: Signature | None, after: Signature | None) -> None:
-        """Take in that the folder changed by a sidecar, or by what is known already."""
+    def note_change(self, kind: Kind, experiment: str, before: Signature | None, after: Signature | None) -> None:
+        """Take in, under the commit lock, that a sidecar was written or a card removed."""
         with self._lock:
-            if self._signature == before:
-                self._signature = after
+            if kind == "removed":
+                self._drop(experiment)
+            self._note(kind, before, after, experiment)
 
     def count_files(self, before: Signature | None) -> int:
         """Cards in the folder, those that cannot be read included; from memory when nothing changed."""
         with self._lock:
-            if self._signature == before and self._settled:
-                return len(self._entries) + len(self._skipped)
+            if self._signature == before and not self._doubt:
+                return len(self._index) + len(self._skipped)
         return sum(card_of(entry.name) is not None for entry in self._files.scan(self._layout.cards))
 
+    def _note(self, kind: Kind, before: Signature | None, after: Signature | None, of: CardFile | str) -> None:
+        if self._signature == before:
+            self._signature = after
+        if before is None or after is None:
+            return
+        if isinstance(of, str):
+            entry = Entry(kind, of, before, after)
+        else:
+            entry = Entry(kind, of.card.experiment_id, before, after, of.digest, of.identity)
+        self._journal.append(entry, len(self._index))
+
+    def _follow(self, now: Signature | None) -> bool:
+        """Let the journal lead to what the folder looks like; False when it does not."""
+        if self._signature is None or now is None:
+            return False
+        entries, position = self._journal.read(self._position)
+        led = follow(entries, self._signature, now)
+        if led is None:
+            return False
+        for entry in {entry.experiment: entry for entry in led if entry.kind != "sidecar"}.values():
+            self._read_again(entry)
+        self._signature, self._position, self._coming = now, position, None
+        return True
+
+    def _is_coming(self, now: Signature | None) -> bool:
+        """Whether a commit is counted and the folder looks as it did: its card, if any, is not acknowledged yet."""
+        mine = self._signature
+        if now is None or mine is None or now[:3] != mine[:3] or self._doubt:
+            return False
+        if self._coming is None or self._coming[0] != now:
+            self._coming = (now, time.monotonic() + COMING_SECONDS)
+        return time.monotonic() < self._coming[1]
+
+    def _look(self, now: Signature | None, *, is_led: bool) -> None:
+        """Scan the folder. `is_led`: the journal had led here already, and the scan has only an older doubt to end."""
+        started = file_clock_ns()
+        position = self._journal.end()
+        self._scan()
+        self._signature, self._position, self._coming = now, position, None
+        if now is None or (is_led and started > self._doubt) or not now[1] - _FUTURE_NS < started <= now[1]:
+            self._doubt = 0
+        else:
+            self._doubt = now[1]
+
     def _scan(self) -> None:
+        known = dict(self._index.identities())
         seen: set[str] = set()
-        changed: list[tuple[ExperimentCardV1, CardIdentity]] = []
+        changed: dict[str, os.stat_result] = {}
         for item in self._files.scan(self._layout.cards):
             experiment = card_of(item.name)
             if experiment is None:
                 continue
             seen.add(experiment)
-            found = self._read_changed(experiment, item)
-            if found is not None:
-                changed.append(found)
-        for experiment in [known for known in self._entries if known not in seen]:
-            self._drop(experiment)
+            with contextlib.suppress(OSError):
+                state = item.stat(follow_symlinks=False)
+                identity = card_identity(state)
+                skipped = self._skipped.get(experiment)
+                if known.get(experiment) != identity and (skipped is None or skipped.identity != identity):
+                    changed[experiment] = state
+        for experiment in known:
+            if experiment not in seen:
+                self._drop(experiment)
         self._skipped = {name: value for name, value in self._skipped.items() if name in seen}
-        changed.sort(key=lambda found: _updated(found[0]))
-        for card, identity in changed:
-            self._put(card, identity)
+        written = self._journal.written(changed.keys()) if changed else {}
+        if len(changed) >= PACK_FROM and numpy():
+            self._take_many(changed, written)
+            return
+        files = [file for name, state in changed.items() if (file := self._read(name, state)) is not None]
+        files.sort(key=lambda file: file.card.updated_at)
+        for file in files:
+            self._put(file, _written(file, written))
 
-    def _read_changed(self, experiment: str, item: os.DirEntry[str]) -> tuple[ExperimentCardV1, CardIdentity] | None:
+    def _take_many(self, changed: dict[str, os.stat_result], written: dict[str, Entry]) -> None:
+        """Read many cards straight into a packed index, one after the other: their texts are never all in memory."""
+        builder = Builder()
+        self._is_saved = False
+        for experiment, state in changed.items():
+            file = self._read(experiment, state)
+            if file is None:
+                continue
+            self._drop(experiment)
+            self._skipped.pop(experiment, None)
+            document = document_of(file.card, file.identity, _written(file, written))
+            self._tally.count_in(self._index, document, edited=_is_edited(file, document.digest))
+            self._tally.fresh.add(document.artifact)
+            builder.add(document, facets(file.card), card_weights(file.card))
+        self._index.pour_into(builder)
+        self._index.replace(PackedPart(builder.arrays()))
+        self._tally.fresh.clear()
+
+    def _read_again(self, entry: Entry) -> None:
+        experiment = entry.experiment
         try:
-            state = item.stat(follow_symlinks=False)
+            state = self._files.stat(self._layout.card(experiment))
         except OSError:
-            return None
-        identity = card_identity(state)
-        known = self._entries.get(experiment)
-        if known is not None and known.identity == identity:
-            return None
-        skipped = self._skipped.get(experiment)
-        if skipped is not None and skipped[0] == identity:
-            return None
+            self._drop(experiment)
+            self._skipped.pop(experiment, None)
+            return
+        known = self._index.get(experiment)
+        if known is None or known.identity != card_identity(state):
+            file = self._read(experiment, state)
+            if file is not None:
+                self._put(file, _written(file, {experiment: entry}))
+
+    def _read(self, experiment: str, state: os.stat_result) -> CardFile | None:
+        """The card, or None: then it is gone or skipped."""
+        name = self._layout.card(experiment).name
         try:
             if not stat.S_ISREG(state.st_mode):
                 raise StoreError("it is no regular file", "UNSAFE_FILESYSTEM_ENTRY")
             return read_card_file(self._files, self._layout, self._project_id, experiment)
         except NotFound:
-            diagnostic = Diagnostic(item.name, INVALID_SCOPE, "it belongs to another project")
+            diagnostic = Diagnostic(name, INVALID_SCOPE, "it belongs to another project")
         except StoreError as error:
-            diagnostic = Diagnostic(item.name, error.code, str(error))
+            diagnostic = Diagnostic(name, error.code, str(error))
         self._drop(experiment)
-        self._skipped[experiment] = (identity, diagnostic)
+        self._skipped[experiment] = _Skipped(card_identity(state), diagnostic)
         return None
 
-    def _put(self, card: ExperimentCardV1, identity: CardIdentity) -> None:
-        experiment = card.experiment_id
-        self._forget(experiment)
+    def _put(self, file: CardFile, written: bytes) -> None:
+        experiment = file.card.experiment_id
+        self._drop(experiment)
         self._skipped.pop(experiment, None)
-        artifact = card.artifact
-        self._entries[experiment] = _Entry(identity, artifact.artifact_id, artifact.bytes, card.index.state)
-        holders = self._holders.get(artifact.artifact_id, 0)
-        self._holders[artifact.artifact_id] = holders + 1
-        if not holders:
-            self._bytes += artifact.bytes
-            self._by_size.setdefault(artifact.bytes, {})[artifact.artifact_id] = None
-        texts = card_texts(card)
-        fields = ((WEIGHTS[name], document_terms(text)) for name, text in texts.items() if text)
-        self._index.add(Document(experiment, _updated(card)), facets(card), fields)
+        document = document_of(file.card, file.identity, written)
+        self._tally.count_in(self._index, document, edited=_is_edited(file, written))
+        self._index.add(document, facets(file.card), card_weights(file.card))
 
     def _drop(self, experiment: str) -> None:
-        if experiment in self._entries:
-            self._forget(experiment)
-            self._index.remove(experiment)
+        document = self._index.remove(experiment)
+        if document is not None:
+            self._tally.count_out(self._index, document)
 
-    def _forget(self, experiment: str) -> None:
-        entry = self._entries.pop(experiment, None)
-        if entry is None:
+    # -- the saved index ---------------------------------------------------------------------------------------------
+
+    def _path(self, home: IndexHome) -> Path:
+        return home.folder / index_file.index_name(self._layout.folder.name, self._layout.folder)
+
+    def _take_up(self) -> None:
+        """Begin with the saved index, if there is one that can be trusted; the folder decides what became of it."""
+        if self._home is None or not self._path(self._home).exists() or numpy() is None:
             return
-        self._holders[entry.artifact] -= 1
-        if not self._holders[entry.artifact]:
-            del self._holders[entry.artifact]
-            self._bytes -= entry.size
-            self._by_size[entry.size].pop(entry.artifact, None)
+        loaded = index_file.load(self._files, self._path(self._home))
+        if loaded is None:
+            return
+        arrays, facts = loaded
+        if facts.get("project") != self._layout.folder.name:
+            return
+        self._index = Index(PackedPart(arrays))
+        self._tally = Tally(facts["tally"])
+        self._skipped = {
+            name: _Skipped(None if identity is None else (identity[0], identity[1], identity[2], identity[3]), found)
+            for name, identity, *rest in facts["skipped"]
+            for found in [Diagnostic(*rest)]
+        }
+        one, two, three, four = facts["signature"]
+        self._signature, self._doubt = (one, two, three, four), facts["doubt"]
+        self._position = Position(*facts["position"])
+
+    def _pack_if_worth(self) -> None:
+        if self._home is None or self._is_packing or len(self._index) < PACK_FROM or numpy() is None:
+            return
+        if self._is_saved and self._index.newest < max(NEWEST, self._index.packed >> 4):
+            return
+        self._is_packing = True
+        self._home.submit(self._pack)
+
+    def _pack(self) -> None:
+        """Pack what there is, save it, and go on with it. Runs in the thread of the home, without the lock."""
+        try:
+            with self._lock:
+                facts = self._facts()
+                pending = self._index.begin_packing()
+            packed = pending.packed
+            if packed is None or len(pending.memory) or len(packed) < packed.size:
+                packed = build(*(part for part in (packed, pending.memory) if part is not None))
+            if self._home is not None and facts is not None:
+                with contextlib.suppress(OSError):
+                    self._files.make_folder(self._home.folder)
+                    index_file.save(self._files, self._path(self._home), packed.arrays, facts)
+            with self._lock:
+                self._index.end_packing(pending, packed)
+                self._is_saved = True
+        finally:
+            self._is_packing = False
+
+    def _facts(self) -> dict[str, Any] | None:
+        if self._signature is None:
+            return None
+        skipped = [
+            [name, item.identity, item.diagnostic.name, item.diagnostic.code, item.diagnostic.reason]
+            for name, item in self._skipped.items()
+        ]
+        return {
+            "project": self._layout.folder.name,
+            "signature": self._signature,
+            "doubt": self._doubt,
+            "position": [self._position.generation, self._position.offset],
+            "tally": self._tally.facts(),
+            "skipped": skipped,
+        }
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def search(self, query: Query, limit: int, offset: int, horizon: int | None) -> tuple[list[Match], int]:
-        """Matches from `offset` on, and how many there are in all; see `ranking.Index.search`."""
+    def search(self, query: Query, limit: int, offset: int = 0, of: tuple[int, int] | None = None) -> View:
+        """Matches from `offset` on; `of` is (epoch, horizon) of the collection of an earlier page."""
         with self._lock:
-            return self._index.search(query, limit, offset, horizon)
+            epoch, horizon = self._index.horizon
+            is_same = of is None or self._index.has_horizon(*of)
+            if of is not None and is_same:
+                epoch, horizon = of
+            return View(self._index.search(query, limit, offset, horizon), epoch, horizon, is_same)
 
-    def horizon(self) -> tuple[int, int]:
-        """What a cursor needs to see the same collection again."""
+    def written(self, file: CardFile) -> bytes:
+        """SHA-256 of the card's very file as a host wrote it; empty where none did, as far as is known."""
         with self._lock:
-            return self._index.horizon
+            document = self._index.get(file.card.experiment_id) if self._is_opened else None
+        if document is not None and document.identity[0] == file.identity[0]:
+            return document.digest
+        return self.written_now(file)
 
-    def has_horizon(self, epoch: int, horizon: int) -> bool:
-        """Whether it can."""
-        with self._lock:
-            return self._index.has_horizon(epoch, horizon)
+    def written_now(self, file: CardFile) -> bytes:
+        """As `written`, from the journal itself."""
+        return _written(file, self._journal.written([file.card.experiment_id]))
 
     def has_artifact(self, artifact: str) -> bool:
         """Whether a card names these bytes."""
         with self._lock:
-            return artifact in self._holders
+            return next(iter(self._index.with_facet(artifact_facet(artifact))), None) is not None
 
     def artifacts_of_size(self, size: int, limit: int) -> list[str]:
         """Artifact ids with that many bytes, the newest `limit` of them."""
+        found: dict[str, None] = {}
         with self._lock:
-            return list(self._by_size.get(size, ()))[-limit:]
+            for document, _ in zip(self._index.with_facet(size_facet(size)), range(_LOOKED_AT), strict=False):
+                found[document.artifact] = None
+                if len(found) == limit:
+                    break
+        return list(found)
 
     @property
     def object_bytes(self) -> int:
         """Bytes of all artifacts that a card names, each once."""
         with self._lock:
-            return self._bytes
+            return self._tally.bytes
 
     def counts(self) -> dict[str, int]:
-        """Cards, artifacts and skipped files, and cards by index state: numbers only."""
+        """Cards, artifacts, skipped and edited files, and cards by index state: numbers only."""
         with self._lock:
-            states: dict[str, int] = dict.fromkeys(("pending", "queued", "indexed", "failed", "disabled"), 0)
-            for entry in self._entries.values():
-                states[entry.state] += 1
-            counts = {"cards": len(self._entries), "artifacts": len(self._holders), "skipped": len(self._skipped)}
-            return counts | states
+            states = dict.fromkeys(("pending", "queued", "indexed", "failed", "disabled"), 0) | self._tally.states
+            return {
+                "cards": len(self._index),
+                "artifacts": self._tally.artifacts,
+                "skipped": len(self._skipped),
+                "edited": len(self._tally.edited),
+                **states,
+            }
+
+    def edited(self) -> Iterable[str]:
+        """The experiments whose card's file has other bytes than a host wrote into it."""
+        with self._lock:
+            return sorted(self._tally.edited)
 
     def diagnostics(self) -> list[Diagnostic]:
         """Cards that were skipped and why, for operators."""
         with self._lock:
-            return [diagnostic for _, diagnostic in self._skipped.values()]
+            return [skipped.diagnostic for skipped in self._skipped.values()]
 
 
-def _updated(card: ExperimentCardV1) -> str:
-    return utc_text(datetime.fromisoformat(card.updated_at))
+def _written(file: CardFile, written: dict[str, Entry]) -> bytes:
+    """What a host wrote into the very file (by its inode) that the card is now; empty for any other file."""
+    entry = written.get(file.card.experiment_id)
+    return entry.digest if entry is not None and entry.identity[0] == file.identity[0] else b""
 
 
-def _with_pieces(text: str) -> str:
-    return f"{text} {text.replace('_', ' ')}" if "_" in text else text
+def _is_edited(file: CardFile, written: bytes) -> bool:
+    return bool(written) and written != file.digest

@@ -130,6 +130,11 @@ class ProjectLayout:
         return self.folder / "tmp"
 
     @cached_property
+    def journal(self) -> Path:
+        """What hosts committed to the cards, in order."""
+        return self.folder / "journal"
+
+    @cached_property
     def lock(self) -> Path:
         """The commit lock."""
         return self.folder / "locks" / "commit"

@@ -1,57 +1,81 @@
-"""An inverted index in memory with BM25 over weighted fields: incremental, no query looks at every document's text.
+"""The rules by which cards are ranked, whoever holds the postings. Pure: no I/O, no state but what parts are given.
 
-Owns: postings, scores, filters, order. Does not own: tokens (`tokens`), where documents come from (`cards`). A
-document gets a number when it is added; a changed one gets a new number and its old one is dead. Numbers only grow, so
-postings are append-only arrays, and a search that is told the number of the newest document at its first page counts
-and ranks exactly the same on its later pages, whatever was added meanwhile.
+Owns: weights, scores, tiers, order, which similar words a query is taken for, and the merge of several parts. Does not
+own: tokens (`tokens`), similarity of words (`similar_words`), postings (`index_memory`, `index_packed`).
 
-Scores: BM25 with k1 1.2, b 0.75 and a fixed pivot length, so that a posting's weight is known when it is written.
-`Index` is the seam for a derived index on disk: the same four calls (`add`, `remove`, `search`, `horizon`).
+The rules:
 
-Not thread-safe; its owner holds a lock. Source: design page "Recall", Tokens and ranking; "Quality", Targets.
+1. Documents with an exact facet of the query (an id, a tag, ...) come first, then those with a word of it, then those
+   that are found only by a similar word. Within each: by score, the last updated first, then by id.
+2. A score is BM25 (k1 1.2, b 0.75, over weighted fields, a fixed pivot length) summed over the query's terms in their
+   order. Rarity counts the living documents that the search sees, so a score depends on what there is and not on how
+   it came to be there.
+3. A word that no document has, in itself or by its stem, is taken for the words that begin with it or that one slip of
+   the pen (two, from eight letters on) turns it into: at most `MOST_SIMILAR`, nearest first, at a part of their weight.
+   A word that occurs is never taken for another.
+
+Every part computes in the same order with the same 32-bit weights and 64-bit sums: parts that hold the same documents
+give the same scores to the last bit. Source: design pages "Recall", Tokens and ranking; "Exact results", Search.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from array import array
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from rlm_memory_host.storage.similar_words import SHORTEST_PREFIX, Similarity, typos_allowed
 
 K1: Final = 1.2
 B: Final = 0.75
 PIVOT_LENGTH: Final = 48.0
 """Weighted terms of a usual card; a constant, so weights never have to be computed again."""
-COMPACT_AT: Final = 4_096
-"""Dead documents that are tolerated before postings are rebuilt, beside as many as are alive."""
+MOST_SIMILAR: Final = 8
+"""Words that one unknown word of a query is taken for."""
+FACTORS: Final[dict[Similarity, float]] = {"prefix": 0.5, "typo": 0.5, "two typos": 0.25}
+"""How much of its weight a similar word brings."""
+EXACT, WORDS, SIMILAR = 2, 1, 0
+"""Tiers, the highest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What the index knows of one card, beside its terms."""
+    """What an index knows of one card, beside its terms. `artifact` and what follows is for the catalogue."""
 
     key: str
     updated_at: str
     """ISO 8601 in UTC: sorts by time."""
-
-
-_GONE: Final = Document("", "")
-_REVERSED: Final = {code: 126 - code for code in range(127)}
-"""Turns the order of ids round, so that one descending order has the newest first and equal times by ascending id."""
+    artifact: str = ""
+    size: int = 0
+    state: str = "disabled"
+    identity: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Inode, size, mtime and ctime of the card's file."""
+    digest: bytes = b""
+    """SHA-256 of the card's file as a host wrote it; empty where no host said so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Terms are OR-ed; `exact` facets rank first; documents lack no facet of `required` and are not older."""
+    """Terms are OR-ed; `exact` facets rank first; documents lack no facet of `required` and are not older.
+
+    `words` are the plain words among the terms, each with its terms, that similar words may stand in for.
+    """
 
     terms: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     since: str | None = None
+    words: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A word of a query that nothing has, and the term that was searched in its place."""
+
+    word: str
+    term: str
+    similarity: Similarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,244 +86,133 @@ class Match:
     updated_at: str
     score: float
     exact: tuple[str, ...]
+    tier: int = WORDS
 
 
-@dataclass(slots=True)
-class _Posting:
-    numbers: array[int] = field(default_factory=lambda: array("I"))
-    weights: array[float] = field(default_factory=lambda: array("f"))
-    top: float = 0.0
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer: `matches` in order, `total` of all, and what unknown words were taken for."""
 
-    def upto(self, stop: int) -> array[int]:
-        return self.numbers if stop == len(self.numbers) else self.numbers[:stop]
+    matches: list[Match]
+    total: int
+    taken: tuple[Taken, ...] = ()
 
 
-class Index:
-    """Documents by key. `len` counts the living."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A query with the factor of each of its terms: `words` as they were asked, `similar` in place of unknown ones."""
 
-    def __init__(self) -> None:
-        self._postings: dict[str, _Posting] = {}
-        self._facets: dict[str, array[int]] = {}
-        self._documents: list[Document | None] = []
-        self._numbers: dict[str, int] = {}
-        self._dead: set[int] = set()
-        self._order: list[tuple[str, str]] = []
-        self._by_time: list[tuple[str, str, int]] = []
-        self._epoch = 0
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+    query: Query
+    words: tuple[tuple[str, float], ...]
+    similar: tuple[tuple[str, float], ...]
+    taken: tuple[Taken, ...]
 
     @property
-    def horizon(self) -> tuple[int, int]:
-        """(epoch, documents so far): what a cursor needs to see the same collection again."""
-        return self._epoch, len(self._documents)
-
-    def has_horizon(self, epoch: int, horizon: int) -> bool:
-        """Whether a cursor's collection can still be seen exactly."""
-        return epoch == self._epoch and horizon <= len(self._documents)
-
-    def add(self, document: Document, facets: Iterable[str], fields: Iterable[tuple[float, Iterable[str]]]) -> None:
-        """Add a document, or replace the one with its key.
-
-        `facets` are exact values that it is found or filtered by, such as `tag:cohort`; `fields` are (weight, terms).
-        """
-        self.remove(document.key)
-        number = len(self._documents)
-        self._documents.append(document)
-        self._numbers[document.key] = number
-        order = (document.updated_at, document.key.translate(_REVERSED))
-        self._order.append(order)
-        insort(self._by_time, (*order, number))
-        for facet in dict.fromkeys(facets):
-            self._facets.setdefault(facet, array("I")).append(number)
-        for term, weight in _weights(fields).items():
-            posting = self._postings.get(term)
-            if posting is None:
-                posting = self._postings[term] = _Posting()
-            posting.numbers.append(number)
-            posting.weights.append(weight)
-            posting.top = max(posting.top, weight)
-
-    def remove(self, key: str) -> None:
-        """Remove a document; nothing happens when there is none."""
-        number = self._numbers.pop(key, None)
-        if number is not None:
-            self._documents[number] = None
-            self._dead.add(number)
-            if len(self._dead) > len(self._numbers) + COMPACT_AT:
-                self._compact()
-
-    def search(self, query: Query, limit: int, offset: int = 0, horizon: int | None = None) -> tuple[list[Match], int]:
-        """(matches in order from `offset`, count of all). Exact ones first, then by score, update time and id."""
-        end = len(self._documents) if horizon is None else horizon
-        allowed = self._allowed(query, end)
-        if not query.terms and not query.exact:
-            return self._newest(allowed, limit, offset, end)
-        exact: dict[int, list[str]] = {}
-        for facet in query.exact:
-            for number in self._living(self._facets.get(facet, ()), end):
-                if allowed is None or number in allowed:
-                    exact.setdefault(number, []).append(facet)
-        lists = self._lists(query.terms, end)
-        matching = set(exact).union(*(posting.upto(stop) for posting, _, stop in lists))
-        is_whole = allowed is None and (not self._dead or matching.isdisjoint(self._dead))
-        if not is_whole:
-            matching -= self._dead
-            matching = matching if allowed is None else matching & allowed
-        scores = self._scores(lists, None if is_whole else matching, exact, limit + offset)
-        chosen = self._best(scores, exact, limit + offset)[offset:]
-        return [self._match(number, scores[number], exact.get(number, ())) for number in chosen], len(matching)
-
-    # -- which documents ---------------------------------------------------------------------------------------------
-
-    def _allowed(self, query: Query, end: int) -> set[int] | None:
-        allowed: set[int] | None = None
-        for facet in query.required:
-            found = set(self._living(self._facets.get(facet, ()), end))
-            allowed = found if allowed is None else allowed & found
-        if query.since is not None:
-            first = bisect_left(self._by_time, (query.since,))
-            found = set(self._living((number for _, _, number in self._by_time[first:]), end))
-            allowed = found if allowed is None else allowed & found
-        return allowed
-
-    def _living(self, numbers: Iterable[int], end: int) -> Iterable[int]:
-        return (number for number in numbers if number < end and number not in self._dead)
-
-    def _newest(self, allowed: set[int] | None, limit: int, offset: int, end: int) -> tuple[list[Match], int]:
-        if allowed is not None:
-            total = len(allowed)
-        else:
-            total = end - sum(number < end for number in self._dead)
-        numbers = (number for _, _, number in reversed(self._by_time))
-        found = numbers if allowed is None else (number for number in numbers if number in allowed)
-        page = islice(self._living(found, end), offset, offset + limit)
-        return [self._match(number, 0.0, ()) for number in page], total
-
-    # -- ranking -----------------------------------------------------------------------------------------------------
-
-    def _lists(self, terms: Iterable[str], end: int) -> list[tuple[_Posting, float, int]]:
-        """(posting, inverse document frequency, how much of it to read), those that can add most first."""
-        lists: list[tuple[_Posting, float, int]] = []
-        for term in dict.fromkeys(terms):
-            posting = self._postings.get(term)
-            if posting is None:
-                continue
-            numbers = posting.numbers
-            stop = len(numbers) if numbers[-1] < end else bisect_left(numbers, end)
-            if stop:
-                lists.append((posting, math.log(1 + (end - stop + 0.5) / (stop + 0.5)), stop))
-        lists.sort(key=lambda item: -item[1] * item[0].top)
-        return lists
-
-    @staticmethod
-    def _scores(
-        lists: list[tuple[_Posting, float, int]], matching: set[int] | None, exact: Collection[int], wanted: int
-    ) -> dict[int, float]:
-        """Scores of at least the best `wanted` documents, and of the exact ones.
-
-        Once the best `wanted` are further ahead than all remaining lists can lift a newcomer, those lists only add to
-        documents that are known already. `matching` None: every document of every list counts.
-        """
-        scores = dict.fromkeys(exact, 0.0)
-        rest = sum(idf * posting.top for posting, idf, _ in lists)
-        for posting, idf, stop in lists:
-            leading = wanted + len(exact)
-            settled = len(scores) >= leading and heapq.nlargest(leading, scores.values())[-1] > rest
-            _accumulate(scores, posting, idf, stop, scores.keys() if settled else matching)
-            rest -= idf * posting.top
-        return scores
-
-    def _best(self, scores: dict[int, float], exact: Collection[int], wanted: int) -> list[int]:
-        """The first `wanted` documents in order. Only those that can be among them are sorted."""
-        first = self._sorted(list(exact), scores)
-        rest = scores if not exact else {number: score for number, score in scores.items() if number not in exact}
-        count = wanted - len(first)
-        if count <= 0 or not rest:
-            return first[:wanted]
-        floor = heapq.nlargest(count, rest.values())[-1]
-        top = [number for number, score in rest.items() if score >= floor]
-        above = [number for number in top if rest[number] > floor] if len(top) > count else top
-        level = [number for number in top if rest[number] == floor] if len(top) > count else []
-        return first + self._sorted(above, scores) + self._latest(level, count - len(above))
-
-    def _latest(self, numbers: list[int], count: int) -> list[int]:
-        """The first `count` of documents with one score."""
-        if len(numbers) * count < len(self._by_time):
-            return self._sorted(numbers, {})[:count]
-        level = set(numbers)
-        return list(islice((number for _, _, number in reversed(self._by_time) if number in level), count))
-
-    def _sorted(self, numbers: list[int], scores: dict[int, float]) -> list[int]:
-        numbers.sort(key=self._order.__getitem__, reverse=True)
-        if scores:
-            numbers.sort(key=scores.__getitem__, reverse=True)
-        return numbers
-
-    def _match(self, number: int, score: float, exact: Iterable[str]) -> Match:
-        document = self._documents[number] or _GONE
-        return Match(document.key, document.updated_at, score, tuple(exact))
-
-    def _compact(self) -> None:
-        """Renumber the living, in their order. Cursors given out before see a fresh collection."""
-        kept = [document for document in self._documents if document is not None]
-        moved = {self._numbers[document.key]: number for number, document in enumerate(kept)}
-        self._facets = {facet: array("I", new) for facet, old in self._facets.items() if (new := _moved(old, moved))}
-        for term, posting in list(self._postings.items()):
-            pairs = [(moved[n], w) for n, w in zip(posting.numbers, posting.weights, strict=True) if n in moved]
-            if not pairs:
-                del self._postings[term]
-                continue
-            posting.numbers = array("I", (number for number, _ in pairs))
-            posting.weights = array("f", (weight for _, weight in pairs))
-            posting.top = max(posting.weights)
-        self._by_time = [(time, key, moved[number]) for time, key, number in self._by_time if number in moved]
-        self._order = [self._order[number] for number in moved]
-        self._documents = list(kept)
-        self._numbers = {document.key: number for number, document in enumerate(kept)}
-        self._dead = set()
-        self._epoch += 1
+    def is_listing(self) -> bool:
+        """Nothing is asked for: the newest are listed."""
+        return not self.query.terms and not self.query.exact
 
 
-def _moved(numbers: Iterable[int], moved: dict[int, int]) -> list[int]:
-    return [moved[number] for number in numbers if number in moved]
+class Part(Protocol):
+    """Some of the documents, with their postings. `seen` is how many of its numbers a search sees."""
+
+    def living(self, seen: int) -> int:
+        """Documents that are there."""
+        ...
+
+    def count(self, term: str, seen: int) -> int:
+        """How many of them have a term."""
+        ...
+
+    def beginning(self, word: str, seen: int) -> list[str]:
+        """The terms of living documents that begin with a word: the `MOST_SIMILAR` shortest in UTF-8, then by name."""
+        ...
+
+    def misspelt(self, word: str, edits: int, seen: int) -> list[str]:
+        """The terms of living documents that so many slips turn a word into, as `similar_words.misspelt`."""
+        ...
+
+    def best(self, plan: Plan, wanted: int, seen: int) -> tuple[list[Match], int]:
+        """The first `wanted` matches in order, and how many there are."""
+        ...
 
 
-def _accumulate(
-    scores: dict[int, float], posting: _Posting, idf: float, stop: int, among: Collection[int] | None
-) -> None:
-    """Add one list's share to the scores of the documents in `among` (None: all)."""
-    numbers, weights = posting.numbers, posting.weights
-    if among is None:
-        shares = [idf * weight for weight in (weights if stop == len(weights) else weights[:stop])]
-        if not scores:
-            scores.update(zip(numbers, shares, strict=False))
-            return
-        known = scores.get
-        for number, share in zip(numbers, shares, strict=False):
-            scores[number] = known(number, 0.0) + share
-        return
-    if len(among) * 8 < stop:
-        for number in list(among):
-            at = bisect_left(numbers, number, 0, stop)
-            if at < stop and numbers[at] == number:
-                scores[number] = scores.get(number, 0.0) + idf * weights[at]
-        return
-    whole = stop == len(numbers)
-    pairs = zip(numbers, weights, strict=True) if whole else zip(numbers[:stop], weights[:stop], strict=True)
-    for number, weight in pairs:
-        if number in among:
-            scores[number] = scores.get(number, 0.0) + idf * weight
+def search(parts: Sequence[tuple[Part, int]], query: Query, limit: int, offset: int = 0) -> Found:
+    """The matches from `offset` on among all parts, each given with how many of its numbers are seen."""
+    plan = plan_of(parts, query)
+    ranked: list[Match] = []
+    total = 0
+    for part, seen in parts:
+        some, count = part.best(plan, limit + offset, seen)
+        ranked += some
+        total += count
+    if len(parts) > 1:
+        ranked = in_order(ranked)
+    return Found(ranked[offset : offset + limit], total, plan.taken)
 
 
-def _weights(fields: Iterable[tuple[float, Iterable[str]]]) -> dict[str, float]:
-    """The share of each term, before its rarity: saturated frequency, normalised by length."""
+def plan_of(parts: Sequence[tuple[Part, int]], query: Query) -> Plan:
+    """Which terms to look up, and what each is worth."""
+    living = sum(part.living(seen) for part, seen in parts)
+    counts = {term: _count(parts, term) for term in dict.fromkeys(query.terms)}
+    words = tuple((term, _rarity(count, living)) for term, count in counts.items() if count)
+    similar: list[tuple[str, float]] = []
+    taken: list[Taken] = []
+    for terms in query.words:
+        if any(counts[term] if term in counts else _count(parts, term) for term in terms):
+            continue
+        for term, similarity, count in _similar(parts, terms[0]):
+            if term not in counts:
+                counts[term] = count
+                similar.append((term, FACTORS[similarity] * _rarity(count, living)))
+                taken.append(Taken(terms[0], term, similarity))
+    return Plan(query, words, tuple(similar), tuple(taken))
+
+
+def in_order(matches: list[Match]) -> list[Match]:
+    """Matches by tier, score, time of update and id."""
+    ranked = sorted(matches, key=lambda match: match.key)
+    ranked.sort(key=lambda match: match.updated_at, reverse=True)
+    ranked.sort(key=lambda match: (match.tier, match.score), reverse=True)
+    return ranked
+
+
+def weights(fields: Iterable[tuple[float, Iterable[str]]]) -> dict[str, float]:
+    """The share of each term of a document, before its rarity: saturated frequency, normalised by length."""
     counts: dict[str, float] = {}
+    known = counts.get
     length = 0.0
     for weight, terms in fields:
         for term in terms:
-            counts[term] = counts.get(term, 0.0) + weight
+            counts[term] = known(term, 0.0) + weight
             length += weight
     norm = K1 * (1 - B + B * length / PIVOT_LENGTH)
     return {term: count * (K1 + 1) / (count + norm) for term, count in counts.items()}
+
+
+def _similar(parts: Sequence[tuple[Part, int]], word: str) -> Iterator[tuple[str, Similarity, int]]:
+    """The living terms that an unknown word is taken for, nearest first; two typos only where nothing is nearer.
+
+    A term that lives anywhere lives in a part, and a part leaves out none but those that it has nearer ones for.
+    """
+    found: list[tuple[str, Similarity]] = []
+    if len(word) >= SHORTEST_PREFIX:
+        terms = {term for part, seen in parts for term in part.beginning(word, seen)}
+        shortest = sorted(terms, key=lambda term: (len(term.encode()), term))
+        found = [(term, "prefix") for term in shortest]
+    for edits in range(1, typos_allowed(word) + 1):
+        if len(found) < MOST_SIMILAR and (edits == 1 or not found):
+            terms = {term for part, seen in parts for term in part.misspelt(word, edits, seen)}
+            similarity: Similarity = "typo" if edits == 1 else "two typos"
+            near = sorted(terms, key=lambda term: (abs(len(term) - len(word)), term))
+            found.extend((term, similarity) for term in near)
+    for term, similarity in found[:MOST_SIMILAR]:
+        yield term, similarity, _count(parts, term)
+
+
+def _count(parts: Sequence[tuple[Part, int]], term: str) -> int:
+    return sum(part.count(term, seen) for part, seen in parts)
+
+
+def _rarity(count: int, living: int) -> float:
+    return math.log(1 + (living - count + 0.5) / (count + 0.5))

@@ -75,6 +75,17 @@ def query_terms(text: str) -> list[str]:
     return list(dict.fromkeys(_terms(text, is_query=True)))
 
 
+def query_words(text: str) -> list[tuple[str, ...]]:
+    """The plain words of a query (no CJK, no numbers), each with its terms: itself and its stem.
+
+    These are the ones that a ranking may take for a similar word when it has no card with any of their terms.
+    """
+    words = [part for kind, token in _tokens(normalise(text)) if kind == _WORD for part in _with_parts(token)]
+    plain = [word for word in words if word.replace("_", "a").isalnum() and not word[0].isdigit()]
+    kept = [word for word in plain if word not in STOP_WORDS]
+    return [_with_stem(word) for word in dict.fromkeys(kept)]
+
+
 def _terms(text: str, *, is_query: bool) -> list[str]:
     shaped = normalise(text)
     if shaped.isascii():

@@ -1,0 +1,174 @@
+"""Making packed arrays: from cards one by one, and from what other parts hold.
+
+Owns: collecting documents, numbering them in their order, sorting postings by term. Does not own: what is done with
+the arrays (`index_packed`, `index_file`). All sorting is by stable sorts of whole arrays: building costs a few
+microseconds a posting, and merging a part that is packed already costs no look at a card or a text.
+
+Not thread-safe. Source: design page "Quality", Targets.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, cast
+
+from rlm_memory_host.storage.index_memory import MemoryPart
+from rlm_memory_host.storage.index_packed import FACET, STATES, Arrays, PackedPart, document_type, numpy
+from rlm_memory_host.storage.ranking import Document
+from rlm_memory_host.storage.similar_words import letters, may_be_meant
+
+
+class Builder:
+    """Collects documents; `arrays` packs them. A key may come once only."""
+
+    def __init__(self) -> None:
+        self._documents: list[Document] = []
+        self._terms: dict[str, int] = {}
+        self._of_term = array("I")
+        self._of_document = array("I")
+        self._weights = array("f")
+        self._chunks: list[_Chunk] = []
+
+    def add(self, document: Document, facets: Iterable[str], weights: Mapping[str, float]) -> None:
+        """As `MemoryPart.add`."""
+        number = len(self._documents)
+        self._documents.append(document)
+        given = self._terms.setdefault
+        names = [FACET + facet for facet in dict.fromkeys(facets)]
+        self._of_term.extend([given(name, len(self._terms)) for name in names])
+        self._of_term.extend([given(term, len(self._terms)) for term in weights])
+        self._weights.extend([0.0] * len(names))
+        self._weights.extend(weights.values())
+        self._of_document.extend([number] * (len(names) + len(weights)))
+
+    def add_memory(self, part: MemoryPart) -> None:
+        """Take in the living documents of a part in memory."""
+        documents = part.documents
+        moved = {number: at for at, number in enumerate(n for n, document in enumerate(documents) if document)}
+        base = len(self._documents)
+        self._documents += [document for document in documents if document is not None]
+        lists = [(FACET + facet, numbers, None) for facet, numbers in part.facets.items()]
+        lists += [(term, posting.numbers, posting.weights) for term, posting in part.postings.items()]
+        for name, numbers, weights in lists:
+            kept = [at for at, number in enumerate(numbers) if number in moved]
+            if not kept:
+                continue
+            self._of_term.extend([self._terms.setdefault(name, len(self._terms))] * len(kept))
+            self._of_document.extend([base + moved[numbers[at]] for at in kept])
+            self._weights.extend([0.0] * len(kept) if weights is None else [weights[at] for at in kept])
+
+    def add_packed(self, arrays: Arrays, dead: Any) -> None:
+        """Take in the documents of a packed part that are not `dead` (a flag for each)."""
+        self._chunks.append(_Chunk.of_arrays(arrays, dead))
+
+    def arrays(self) -> Arrays:
+        """All of it, packed. The builder is empty afterwards."""
+        np = numpy()
+        chunks = [*self._chunks, self._own()]
+        self.__init__()
+        documents = np.concatenate([chunk.documents for chunk in chunks])
+        order = _listing_order(documents)
+        moved = np.empty(len(documents), np.uint32)
+        moved[order] = np.arange(len(documents), dtype=np.uint32)
+        names = sorted({name for chunk in chunks for name in chunk.names})
+        place = {name: at for at, name in enumerate(names)}
+        terms = np.concatenate([chunk.renamed(place) for chunk in chunks])
+        starts = np.cumsum([0, *(len(chunk.documents) for chunk in chunks)])
+        numbers = np.concatenate([moved[c.of_document + start] for c, start in zip(chunks, starts[:-1], strict=True)])
+        weights = np.concatenate([chunk.weights for chunk in chunks])
+        del chunks
+        sorting = np.lexsort((numbers, terms))
+        documents = documents[order]
+        held = np.bincount(terms, minlength=len(names))
+        kept = np.flatnonzero(held)
+        names = [names[at] for at in cast("list[int]", kept.tolist())]
+        meant = [(at, text) for at, name in enumerate(names) if may_be_meant(text := name.decode("utf-8", "replace"))]
+        return Arrays(
+            documents=documents,
+            by_key=np.argsort(documents["key"], kind="stable").astype(np.uint32),
+            blob=np.frombuffer(b"".join(names), np.uint8),
+            term_offsets=_offsets([len(name) for name in names]),
+            posting_offsets=_offsets(held[kept]),
+            numbers=numbers[sorting].astype(np.uint32),
+            weights=weights[sorting],
+            meant=np.array([at for at, _ in meant], np.uint32),
+            letters=np.array([letters(text) for _, text in meant], np.uint32),
+            lengths=np.array([len(text) for _, text in meant], np.uint8),
+        )
+
+    def _own(self) -> _Chunk:
+        np = numpy()
+        rows = np.array([_row(document) for document in self._documents], document_type())
+        names = [name.encode("utf-8", "surrogatepass") for name in self._terms]
+        packed = (np.array(self._of_term, np.uint32), np.array(self._of_document, np.uint32))
+        return _Chunk(rows, names, *packed, np.array(self._weights, np.float32))
+
+
+class _Chunk:
+    """Documents and the flat postings of them: for each posting its term (by its place in `names`) and document."""
+
+    def __init__(self, documents: Any, names: list[bytes], of_term: Any, of_document: Any, weights: Any) -> None:
+        self.documents = documents
+        self.names = names
+        self.of_term = of_term
+        self.of_document = of_document
+        self.weights = weights
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays, dead: Any) -> _Chunk:
+        np = numpy()
+        blob, offsets = arrays.blob.tobytes(), arrays.term_offsets.tolist()
+        names = [blob[start:end] for start, end in pairwise(offsets)]
+        of_term = np.repeat(np.arange(len(names), dtype=np.uint32), np.diff(arrays.posting_offsets))
+        if not dead.any():
+            return cls(arrays.documents, names, of_term, arrays.numbers, arrays.weights)
+        lives = ~dead
+        moved = np.cumsum(lives, dtype=np.uint32) - np.uint32(1)
+        kept = lives[arrays.numbers]
+        return cls(arrays.documents[lives], names, of_term[kept], moved[arrays.numbers[kept]], arrays.weights[kept])
+
+    def renamed(self, place: Mapping[bytes, int]) -> Any:
+        """The terms of the postings by their place in a common vocabulary."""
+        np = numpy()
+        return np.array([place[name] for name in self.names] or [0], np.uint32)[self.of_term]
+
+
+def build(*parts: PackedPart | MemoryPart) -> PackedPart:
+    """One packed part of the living documents of others."""
+    builder = Builder()
+    for part in parts:
+        if isinstance(part, PackedPart):
+            builder.add_packed(part.arrays, part.dead)
+        else:
+            builder.add_memory(part)
+    return PackedPart(builder.arrays())
+
+
+def _listing_order(documents: Any) -> Any:
+    """Old before new, and of one time the greater id first: the reverse of the order of equal ranks."""
+    np = numpy()
+    by_key = np.argsort(documents["key"], kind="stable")[::-1]
+    return by_key[np.argsort(documents["updated"][by_key], kind="stable")]
+
+
+def _offsets(lengths: Any) -> Any:
+    np = numpy()
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _row(document: Document) -> tuple[Any, ...]:
+    digest = tuple(document.digest or bytes(32))
+    return (
+        document.key.encode("ascii"),
+        document.updated_at.encode("ascii"),
+        document.artifact.encode("ascii"),
+        digest,
+        document.size,
+        *document.identity,
+        STATES.index(document.state),
+        bool(document.digest),
+    )
