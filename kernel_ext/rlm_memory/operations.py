@@ -79,6 +79,7 @@ def load(
     sample: Any = None,
     as_: str | None = None,
     *,
+    seed: int = 0,
     full: bool = False,
 ) -> Steps[Any]:
     """The exact object back, or just the part asked for; the host verifies the bytes first.
@@ -86,18 +87,18 @@ def load(
     Args:
         ref: as for `resolve`.
         columns, filters, rows, sample, as_: which part and in which form; see `rlm_memory.codecs`.
+        seed: which rows `sample` draws; the same seed draws the same rows.
         full: read an object of more than 256 MiB whole.
 
     Raises: NotFound, Integrity, Invalid (too large without a choice, or a choice that does not fit).
     """
     resolved, path = yield from verified(ref, None)
-    part = any(choice is not None for choice in (columns, filters, rows, sample))
-    if not (part or full or as_ in ("path", "dataset", "memmap")):
+    partly = any(choice is not None for choice in (columns, filters, rows, sample))
+    if not (partly or full or as_ in ("path", "dataset", "memmap")):
         _bounded(resolved, "load", "give columns=, filters= or rows=, or full=True")
     kind = resolved.media_type
-    return (
-        yield Work(lambda: _decode(path, kind, columns=columns, filters=filters, rows=rows, sample=sample, as_=as_))
-    )
+    part = {"columns": columns, "filters": filters, "rows": rows, "sample": sample, "seed": seed, "as_": as_}
+    return (yield Work(lambda: _decode(path, kind, **part)))
 
 
 def open_(ref: Any) -> Steps[Any]:

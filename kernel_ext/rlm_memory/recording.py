@@ -46,6 +46,7 @@ def record(
     derived_from: Any = (),
     as_text: bool | None = None,
     media_type: str | None = None,
+    image: str | None = None,
     lossy: bool = False,
     compute_seconds: float | None = None,
 ) -> Steps[Recorded]:
@@ -63,6 +64,7 @@ def record(
         derived_from: references that this result was made from; recorded results among `inputs` are added.
         as_text: True keeps a path-like str as text, False takes any str as a path.
         media_type: for files, instead of what the suffix says.
+        image: for a matplotlib figure, "png" (the default) or "svg".
         lossy: allow the changes that the refusal names.
         compute_seconds: how long the computation took; a later reuse says what it saved.
 
@@ -70,12 +72,24 @@ def record(
         HostUnavailable.
     """
     labels = check_labels(title, summary, source, source_version, tags)
-    if media_type is not None:
-        text("media_type", media_type)
     path = sources.as_path(obj, as_text)
+    _check_kind(obj, path, media_type, image)
     described = yield from describe(fingerprint, query, params, inputs)
     notes = lineage_notes(described, (yield from parents_of(derived_from, inputs)), compute_seconds)
-    return (yield from keep(obj, path, labels, described.digest, notes, media_type=media_type, lossy=lossy))
+    return (
+        yield from keep(obj, path, labels, described.digest, notes, media_type=media_type, image=image, lossy=lossy)
+    )
+
+
+def _check_kind(obj: Any, path: Path | None, media_type: Any, image: Any) -> None:
+    """Refuse an argument that says nothing of this kind of obj, rather than leave it unheard."""
+    kind = "a file" if path is not None else f"a {type(obj).__name__}"
+    if media_type is not None:
+        text("media_type", media_type)
+        if path is None:
+            raise errors.Invalid(f"media_type is for files; obj is {kind}, whose type its codec says; leave it out")
+    if image is not None and path is not None:
+        raise errors.Invalid(f"image is for matplotlib figures; obj is {kind}; leave it out")
 
 
 def keep(
@@ -86,6 +100,7 @@ def keep(
     notes: Mapping[str, Any],
     *,
     media_type: str | None = None,
+    image: str | None = None,
     lossy: bool = False,
 ) -> Steps[Recorded]:
     """Record an object, or the file at `path`, under checked labels and a fingerprint; `notes` go beside the card."""
@@ -101,7 +116,7 @@ def keep(
         made: dict[str, Any] = {"codec": "file"}
         lineage: dict[str, Any] = {"file_name": staged.name}
     else:
-        encoded: Any = yield Work(lambda: _encode(obj, exports, lossy), discard=lambda made: _drop(made.path))
+        encoded: Any = yield Work(lambda: _encode(obj, exports, lossy, image), discard=lambda made: _drop(made.path))
         staged = sources.Staged(encoded.path, True, encoded.path.name, 0)
         request = {"media_type": encoded.media_type, "summary": encoded.summary[:SUMMARY_CHARACTERS]}
         if encoded.shape is not None:
@@ -110,6 +125,8 @@ def keep(
             request["columns"] = [name[:COLUMN_CHARACTERS] for name in encoded.columns[:COLUMNS]]
         made = {"codec": encoded.codec, "preview": encoded.preview}
         lineage = {"lossy_changes": list(encoded.changes)} if encoded.changes else {}
+    # By this the host tells, when the same result is recorded again, that nobody wrote this summary.
+    lineage["made_summary"] = request["summary"]
     try:
         if digest == fingerprints.NOTHING_GIVEN:
             digest = fingerprints.nothing_given(wire.codec_name(request["media_type"]))
@@ -214,10 +231,10 @@ def _recorded(request: Mapping[str, Any], value: Mapping[str, Any], warnings: li
     )
 
 
-def _encode(obj: Any, exports: Path, lossy: bool) -> Any:
+def _encode(obj: Any, exports: Path, lossy: bool, image: str | None) -> Any:
     from rlm_memory import codecs
 
-    return codecs.encode(obj, exports, lossy=lossy)
+    return codecs.encode(obj, exports, lossy=lossy, image=image)
 
 
 def _drop(path: Path) -> None:

@@ -64,13 +64,15 @@ class Staged:
 def as_path(obj: Any, as_text: bool | None) -> Path | None:
     """The file that `obj` means, absolute in the kernel's current folder, or None when it is an object to encode.
 
-    Raises Invalid for `as_text=False` on something that cannot be a path.
+    Raises Invalid for `as_text=` on anything but a str: it decides what a str means, and nothing else.
     """
+    if as_text is not None and not isinstance(obj, str) and (as_text or not isinstance(obj, os.PathLike)):
+        raise errors.Invalid(
+            f"as_text={as_text} says what a str means; obj is a {type(obj).__name__}, so leave as_text out"
+        )
     if isinstance(obj, os.PathLike):
         named = os.fspath(cast("os.PathLike[str] | os.PathLike[bytes]", obj))
         return Path(os.fsdecode(named)).absolute()
-    if as_text is False and not isinstance(obj, str):
-        raise errors.Invalid("as_text=False means a path, so obj must be a str or an os.PathLike")
     if isinstance(obj, str) and (as_text is False or (as_text is None and looks_like_path(obj))):
         return Path(obj).absolute()
     return None

@@ -293,3 +293,27 @@ def test_snapshots_are_small_and_work_in_a_fresh_kernel(
         or ""
     )
     assert error.startswith("TypeError: the live channel to the host cannot be pickled")
+
+
+def test_an_argument_that_says_nothing_of_the_object_is_refused_by_name(kernel: Any, host: FakeHost) -> None:
+    """Rather than left unheard; a figure's format and a sample's seed reach the codec."""
+    code = (
+        "import pathlib, pandas as pd, matplotlib.figure\npathlib.Path('x.csv').write_text('a')\n"
+        "d, f = pd.DataFrame({'a': range(100)}), pathlib.Path('x.csv')\n"
+        "for obj, given in ((d, dict(as_text=True)), (d, dict(as_text=False)), (f, dict(as_text=True)),\n"
+        "                   (d, dict(media_type='text/csv')), (d, dict(image='svg')), (f, dict(image='svg')),\n"
+        "                   (matplotlib.figure.Figure(), dict(image='bmp'))):\n"
+        "    try: memory.experiments.record(obj, title='t', **given)\n"
+        "    except memory.errors.Invalid as error: print(str(error).split()[0].split('=')[0].strip(':'))\n"
+    )
+    refused = kernel.run(code).ok().split()
+    assert refused == ["as_text", "as_text", "as_text", "media_type", "image", "image", "image"]
+    assert host.store.cards() == []
+    assert exports(host) == []
+    code = (
+        "p = memory.experiments.record(matplotlib.figure.Figure(), title='p', image='svg')\n"
+        "r = memory.experiments.record(d, title='r')\n"
+        "a, b, c = (memory.experiments.load(r, sample=9, seed=n)['a'].tolist() for n in (1, 1, 2))\n"
+        "print(p.load().media_type, a == b, a == c)"
+    )
+    assert kernel.run(code).ok() == "image/svg+xml True False\n"

@@ -58,7 +58,7 @@ def test_equal_bytes_of_different_types_come_back_as_what_each_was(start_kernel:
 
 
 def test_one_fingerprint_holds_one_kind_and_what_is_left_out_stays(start_kernel: Callable[..., Any]) -> None:
-    """A named computation cannot give both a number and its text; tags left out of a repeat are not wiped."""
+    """A named computation cannot give both a number and its text; a repeat wipes neither tags nor a written summary."""
     kernel = start_kernel()
     code = (
         "%load_ext rlm_memory\ne = memory.experiments\n"
@@ -66,11 +66,16 @@ def test_one_fingerprint_holds_one_kind_and_what_is_left_out_stays(start_kernel:
         "try:\n    e.record('4711', title='text', query='q')\n"
         "except memory.errors.Invalid as error:\n    print(error.code)\n"
         "e.record(4711, title='again', query='q')\nprint(e.search('again')[0].tags)\n"
+        "for given in ('mine', None, 'better', None):\n"
+        "    e.record(4711, title='again', query='q', summary=given)\n    print(e.search('again')[0].summary)\n"
         "for bad in (dict(tags=5), dict(media_type=5), dict(derived_from='garbage!')):\n"
         "    try:\n        e.record('x', title='t', **bad)\n"
         "    except memory.errors.Invalid:\n        print('Invalid')"
     )
-    assert kernel.run(code).ok().splitlines() == ["VALIDATION", "('keep',)", "Invalid", "Invalid", "Invalid"]
+    assert kernel.run(code).ok().splitlines() == [
+        *("VALIDATION", "('keep',)", "mine", "mine", "better", "better"),
+        *("Invalid", "Invalid", "Invalid"),
+    ]
 
 
 def test_frames_travel_through_the_real_host_and_back(start_kernel: Callable[..., Any]) -> None:
