@@ -23,15 +23,15 @@ def encode_chunked(column: Any, where: str, terms: Terms, field: Any = None) -> 
     pa = pyarrow()
     try:
         physical.plain(column.type)
-    except physical.NoForm as fault:
-        terms.give_up(where, f"Parquet has no form for {fault} ({column.type})", "becomes text")
-        column = pa.chunked_array(
-            [pa.array([None if cell is None else str(cell) for cell in column.to_pylist()], pa.string())]
-        )
+        main = physical.to_plain(column)
+    except (physical.NoForm, pa.ArrowNotImplementedError) as fault:
+        why = fault if isinstance(fault, physical.NoForm) else "values of this type"
+        terms.give_up(where, f"Parquet has no form for {why} ({column.type})", "becomes text")
+        cells = [None if cell is None else str(cell) for cell in column.to_pylist()]
+        main = column = pa.chunked_array([pa.array(cells, pa.string())])
         field = None
     field = field if field is not None else pa.field("", column.type)
     note: Note = {"kind": "arrow", "type": physical.to_bytes(field.with_name(""))}
-    main = physical.to_plain(column)
     if pa.types.is_dictionary(column.type):
         values = _dictionary_values(column)
         note["dictionary"] = _pack(physical.to_plain(values))

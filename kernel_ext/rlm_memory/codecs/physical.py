@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from rlm_memory.codecs.libraries import compute, pyarrow
-from rlm_memory.codecs.stored import one_array
+from rlm_memory.codecs.libraries import compute, numpy, pyarrow
+from rlm_memory.codecs.stored import null_mask, one_array
 
 
 class NoForm(ValueError):
@@ -144,9 +144,10 @@ def _plain_nested(array: Any, target: Any) -> Any:
     """Lists and maps: the children converted, the offsets kept; views and fixed sizes through compact lists."""
     pa, types = pyarrow(), pyarrow().types
     type_ = array.type
-    if types.is_list_view(type_) or types.is_large_list_view(type_) or types.is_fixed_size_list(type_):
-        compact = pa.large_list(type_.value_field) if types.is_large_list_view(type_) else pa.list_(type_.value_field)
-        return _plain_array(_through_take(array, compact))
+    if types.is_fixed_size_list(type_):
+        return _plain_fixed(array, target)
+    if types.is_list_view(type_) or types.is_large_list_view(type_):
+        return _compact(array, target)
     if array.offset:
         array = pa.concat_arrays([array.take(pa.array(range(len(array)), pa.int64()))])
     mask = array.is_null() if array.null_count else None
@@ -158,13 +159,26 @@ def _plain_nested(array: Any, target: Any) -> Any:
     return made.from_arrays(array.offsets, _plain_array(array.values), type=target, mask=mask)
 
 
-def _through_take(array: Any, compact: Any) -> Any:
-    """Between compact lists and fixed sizes by a cast; views share and reorder their values, so by value."""
+def _plain_fixed(array: Any, target: Any) -> Any:
+    """A list of fixed size as a compact one: the children first, as casts stand plain ones alone."""
     pa = pyarrow()
-    fixed = pa.types.is_fixed_size_list
-    if fixed(array.type) or fixed(compact):
-        return array.cast(compact)
-    return pa.array(array.to_pylist(), compact)
+    size = array.type.list_size
+    values = _plain_array(array.values.slice(array.offset * size, len(array) * size))
+    mask = array.is_null() if array.null_count else None
+    return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(target.value_field, size), mask=mask).cast(target)
+
+
+def _compact(array: Any, target: Any) -> Any:
+    """A list view as a compact list; views share, reorder and skip values."""
+    pa, np = pyarrow(), numpy()
+    starts, sizes = (np.asarray(part, dtype="int64") for part in (array.offsets, array.sizes))
+    sizes = np.where(null_mask(array), 0, sizes)
+    ends = np.cumsum(sizes)
+    at = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+    made = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int64() if made is pa.LargeListArray else pa.int32())
+    values = _plain_array(array.values).take(pa.array(at, pa.int64()))
+    return made.from_arrays(offsets, values, type=target, mask=array.is_null() if array.null_count else None)
 
 
 def from_plain(array: Any, type_: Any) -> Any:
@@ -237,5 +251,12 @@ def _typed_nested(array: Any, type_: Any) -> Any:
         values = _typed(array.values, type_.value_type)
         offsets = array.offsets.cast(pa.int64() if types.is_large_list(type_) else pa.int32())
         return made.from_arrays(offsets, values, type=type_, mask=mask)
-    inner = pa.large_list(type_.value_field) if types.is_large_list_view(type_) else pa.list_(type_.value_field)
-    return _through_take(_typed_nested(array, inner) if array.type != inner else array, type_)
+    if types.is_fixed_size_list(type_):
+        fixed = array.cast(pa.list_(array.type.value_field, type_.list_size))
+        return pa.FixedSizeListArray.from_arrays(_typed(fixed.values, type_.value_type), type=type_, mask=mask)
+    large = types.is_large_list_view(type_)
+    offsets = array.offsets.cast(pa.int64() if large else pa.int32())
+    starts, sizes = offsets[:-1], compute().subtract(offsets[1:], offsets[:-1])
+    values = _typed(array.values, type_.value_type)
+    made = pa.LargeListViewArray if large else pa.ListViewArray
+    return made.from_arrays(starts, sizes, values, type=type_, mask=mask)

@@ -208,9 +208,9 @@ def _variable(xr: Any, group: Any, one: dict[str, Any]) -> Any:
     dtype = numpy().dtype(one["dtype"])
     if one["object"]:
         values = values.astype(object)
-    elif values.dtype != dtype:
-        # Zarr gives a lone text in the width that it needs, and times in its own unit's integers.
-        values = values.astype(dtype) if dtype.kind in "US" else values.view(dtype)
+    else:
+        # Zarr gives a lone text in the width that it needs, other values in a dtype that only says it differently.
+        values = values.astype(dtype) if values.dtype.itemsize != dtype.itemsize else values.view(dtype)
     attrs = {tagged.untag(key): tagged.untag(value) for key, value in one["attrs"]}
     return xr.Variable([tagged.untag(dim) for dim in one["dims"]], values, attrs)
 
