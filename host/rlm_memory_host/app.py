@@ -198,13 +198,13 @@ class Host:
         return Services(dispatcher, parts.store.annotate if parts.store else None, self._pool, limits)
 
     # -- the local socket --------------------------------------------------------------------------------------------
-    async def _answer(self, line: Line) -> dict[str, Any]:
+    async def _answer(self, line: Line, peer: int | None) -> dict[str, Any]:
         if self._stop.is_set() or self._kernels is None or self._parts is None:
             raise ProtocolError("the host is shutting down", wire.REQUEST_SCOPE_CLOSED)
         if isinstance(line, AttachLine):
-            return await self._attach(line, self._kernels)
+            return await self._attach(line, peer, self._kernels)
         if isinstance(line, PrepareLine):
-            return await self._prepare(line, self._kernels, self._parts)
+            return await self._prepare(line, peer, self._kernels, self._parts)
         if isinstance(line, StatusLine):
             return await self._status(self._kernels, self._parts)
         if isinstance(line, OutboxLine):
@@ -216,10 +216,10 @@ class Host:
         if isinstance(line, PrepareLine) and self._kernels is not None and not self._stop.is_set():
             self._kernels.released(connection.canonical(line.connection_file), line)
 
-    async def _prepare(self, line: PrepareLine, kernels: Kernels, parts: Assembled) -> dict[str, Any]:
+    async def _prepare(self, line: PrepareLine, peer: int | None, kernels: Kernels, parts: Assembled) -> dict[str, Any]:
         _same_protocol(line.protocol)
         promise, folder, project = await kernels.prepare(
-            connection.canonical(line.connection_file), Path(line.cwd), line
+            connection.canonical(line.connection_file), Path(line.cwd), line, peer
         )
         objects = None
         if line.objects and parts.store is not None:
@@ -235,10 +235,10 @@ class Host:
             pid=os.getpid(),
         )
 
-    async def _attach(self, line: AttachLine, kernels: Kernels) -> dict[str, Any]:
+    async def _attach(self, line: AttachLine, peer: int | None, kernels: Kernels) -> dict[str, Any]:
         _same_protocol(line.protocol)
         attachment = await kernels.attach(
-            AttachRequest(connection.canonical(line.connection_file), line.pid, Path(line.cwd), line.extension)
+            AttachRequest(connection.canonical(line.connection_file), line.pid, Path(line.cwd), line.extension, peer)
         )
         identity = attachment.identity
         return wire.ok(session=identity.session, generation=identity.generation, version=version(), pid=os.getpid())

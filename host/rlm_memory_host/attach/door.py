@@ -86,7 +86,8 @@ class OutboxLine(_Line):
 
 
 Line = AttachLine | PrepareLine | StatusLine | StopLine | OutboxLine
-Answer = Callable[[Line], Awaitable[dict[str, Any]]]
+Answer = Callable[[Line, int | None], Awaitable[dict[str, Any]]]
+"""From a line and the pid of the process that sent it (None where the system does not tell it) to the reply."""
 _LINES: Final[dict[str, type[Line]]] = {
     "attach": AttachLine,
     "prepare": PrepareLine,
@@ -158,9 +159,8 @@ class Door:
             if uid != os.geteuid():
                 LOGGER.warning("peer_refused uid=%s", uid)
                 raise ProtocolError("only processes of the host's own user may use this socket", "PEER_REFUSED")
-            peers.asking.set(pid)
             line = parse_line(await _read_line(peer))
-            return line, await self._answer(line)
+            return line, await self._answer(line, pid)
         except HostError as error:
             return None, wire.error(error.code, str(error))
         except TimeoutError:

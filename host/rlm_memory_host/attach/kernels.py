@@ -15,14 +15,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import zmq.asyncio
 from rlm_memory import wire
 
-from rlm_memory_host.attach import connection, peer, requests
+from rlm_memory_host.attach import connection, requests
 from rlm_memory_host.attach.attachment import PID_SECONDS, Attachment, Identity
 from rlm_memory_host.attach.connection import Connection
 from rlm_memory_host.attach.lease import lease
@@ -51,7 +51,7 @@ class AttachRequest:
     pid: int | None
     cwd: Path
     extension: str
-    peer: int | None = field(default_factory=peer.asking.get)
+    peer: int | None
 
 
 @dataclass(slots=True)
@@ -124,8 +124,10 @@ class Kernels(Mapping[Path, Attachment]):
             if not lock.locked() and path not in self._held:
                 self._busy.pop(path, None)
 
-    async def prepare(self, path: Path, cwd: Path, owner: object) -> tuple[Promise, Path, Project]:
+    async def prepare(self, path: Path, cwd: Path, owner: object, peer: int | None) -> tuple[Promise, Path, Project]:
         """The session that the kernel of a connection file will have, its folder made, and its project.
+
+        `owner` stands for the line whose connection is the lifeline, `peer` is the process that sent it.
 
         A kernel that is served, known from the roster or promised before keeps its session. Raises HostError.
         """
@@ -134,7 +136,7 @@ class Kernels(Mapping[Path, Attachment]):
         if held is not None and await _is_running(held.attachment):
             raise ProtocolError("connection_file: its kernel runs already", "PEER_REFUSED")
         known, before = self._roster.get(path), self._promised.get(path)
-        owners = [*(before.owners if before is not None else []), (owner, peer.asking.get())]
+        owners = [*(before.owners if before is not None else []), (owner, peer)]
         if held is not None:
             promise = Promise(owners, held.attachment.identity.session, held.attachment.identity.generation)
         elif before is not None:

@@ -1,7 +1,6 @@
 """Who is at the other end of the local socket, as the system knows it and not as it says.
 
-Owns: the peer's credentials, and which peer the line that is being answered came from. Does not own: what a peer may do
-(`door` for the user, `kernels` for a kernel).
+Owns: the peer's credentials. Does not own: what a peer may do (`door` for the user, `kernels` for a kernel).
 """
 
 from __future__ import annotations
@@ -9,11 +8,6 @@ from __future__ import annotations
 import socket
 import struct
 import sys
-from contextvars import ContextVar
-from typing import Final
-
-asking: Final[ContextVar[int | None]] = ContextVar("asking", default=None)
-"""The pid of the process whose line is being answered; every connection is a task and has its own. None: not known."""
 
 
 def credentials(peer: socket.socket) -> tuple[int | None, int]:
