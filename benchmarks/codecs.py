@@ -3,7 +3,8 @@
     python benchmarks/codecs.py [--rows 8000000] [--rounds 5] [--out FOLDER]
 
 Prints Markdown and, with --out, writes the same rows as CSV. Every measurement is its own process, so that peaks of
-memory are its own; peers take turns within a round, and the ratios are medians of the rounds' ratios to the first peer.
+memory are its own; growth is that of the first run over what the imports took, the times are those of the second.
+Peers take turns within a round, and the ratios are medians of the rounds' ratios to the first peer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import importlib
 import json
 import os
 import resource
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+KEYS = ("wall", "cpu", "peak", "growth")
 WANTED = ["g01", "g17", "g33"]
 COLUMNS = ["group", "rate", "k"]
 
@@ -52,7 +55,7 @@ def ordinary(mebibytes: int = 100) -> Any:
 
 
 def make_slices(folder: Path, rows: int) -> None:
-    """The same rows unsorted and sorted by group, recorded."""
+    """The same rows of 50 columns unsorted and sorted by group, recorded."""
     import numpy as np
     import pandas as pd
     from rlm_memory import codecs
@@ -64,12 +67,12 @@ def make_slices(folder: Path, rows: int) -> None:
             "group": pd.array(names[rng.integers(0, 40, rows)], dtype="string[pyarrow]"),
             "rate": rng.random(rows),
             "k": rng.integers(0, 1000, rows),
-            "x": rng.random(rows),
-            "y": rng.random(rows),
+            **{f"x{at:02d}": rng.integers(0, 1000, rows) / 8 for at in range(47)},
         }
     )
-    for name, made in (("unsorted", frame), ("sorted", frame.sort_values("group", ignore_index=True))):
-        codecs.encode(made, folder).path.rename(folder / f"{name}.parquet")
+    codecs.encode(frame, folder).path.rename(folder / "unsorted.parquet")
+    frame = frame.sort_values("group", ignore_index=True)
+    codecs.encode(frame, folder).path.rename(folder / "sorted.parquet")
 
 
 def slice_ours(path: str) -> Any:
@@ -147,23 +150,37 @@ WORK: dict[str, Callable[[str], Any]] = {
 }
 
 
+NEEDS = {
+    "slice polars": ["polars"],
+    "slice ours": ["pandas", "pyarrow.parquet", "polars", "rlm_memory.codecs.slicing"],
+    "slice pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset"],
+    "slice pyarrow": ["pyarrow.dataset"],
+    "slice duckdb": ["duckdb", "pyarrow"],
+}
+"""Libraries of each work, imported before anything is measured."""
+
+
 def one(work: str, target: str) -> None:
-    """In a child: once to warm up, once measured."""
+    """In a child: imports, once to warm up, whose growth of memory counts, once measured."""
     global FRAME
+    for name in NEEDS.get(work, []):
+        importlib.import_module(name)
     if work.startswith("record"):
         FRAME = ordinary()
+    base = _memory("VmRSS")
     WORK[work](target)
+    growth = _memory("VmHWM") - base
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     WORK[work](target)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"wall": wall, "cpu": cpu, "peak": _peak()}))
+    print(json.dumps({"wall": wall, "cpu": cpu, "peak": _memory("VmHWM"), "growth": growth}))
 
 
-def _peak() -> float:
+def _memory(name: str) -> float:
     """MiB; ru_maxrss would show the parent's peak, which a child inherits."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
 def measure(work: str, target: str) -> dict[str, float]:
@@ -180,22 +197,23 @@ def table(title: str, peers: list[str], target: str, rounds: int) -> list[list[s
             found[peer].append(measure(peer, target))
     rows: list[list[str]] = []
     for peer in peers:
-        middle = {key: statistics.median(run[key] for run in found[peer]) for key in ("wall", "cpu", "peak")}
+        middle = {key: statistics.median(run[key] for run in found[peer]) for key in KEYS}
         ratios = {
             key: statistics.median(run[key] / base[key] for run, base in zip(found[peer], found[peers[0]], strict=True))
-            for key in ("wall", "cpu", "peak")
+            for key in KEYS
         }
         cells = [
             f"{middle['wall']:.3f}",
             f"{middle['cpu']:.3f}",
             f"{middle['peak']:.0f}",
+            f"{middle['growth']:.0f}",
             *(f"{ratios[key]:.2f}" for key in ratios),
         ]
         rows.append([title, peer, *cells])
     return rows
 
 
-HEAD = ["what", "peer", "wall s", "CPU s", "peak MiB", "wall ratio", "CPU ratio", "peak ratio"]
+HEAD = ["what", "peer", "wall s", "CPU s", "peak MiB", "growth MiB", *(f"{key} ratio" for key in KEYS)]
 
 
 def main() -> None:
@@ -203,6 +221,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--files", type=Path, help="a folder with unsorted.parquet and sorted.parquet of a run before")
     parser.add_argument("--one", nargs=2)
     options = parser.parse_args()
     if options.one:
@@ -210,10 +229,12 @@ def main() -> None:
         return
     slices = [name for name in WORK if name.startswith("slice")]
     with tempfile.TemporaryDirectory() as folder:
-        make_slices(Path(folder), options.rows)
+        files = options.files or Path(folder)
+        if options.files is None:
+            make_slices(files, options.rows)
         rows = table("record 100 MiB", ["record to_parquet", "record ours"], folder, options.rounds)
         for order in ("unsorted", "sorted"):
-            rows += table(f"slice {order}", slices, str(Path(folder) / f"{order}.parquet"), options.rounds)
+            rows += table(f"slice {order}", slices, str(files / f"{order}.parquet"), options.rounds)
     print("\n".join("| " + " | ".join(row) + " |" for row in [HEAD, ["---"] * len(HEAD), *rows]))
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ def encode_array(array: Any, folder: Path, terms: Terms) -> Encoded:
     terms.settle()
     with publishing(folder, ".npy") as (part, final):
         with part.open("wb") as stream:
-            np.lib.format.write_array(stream, array, allow_pickle=False)
+            np.lib.format.write_array(stream, array, _header(array.dtype), allow_pickle=False)
         _prove_npy(part, array)
     return Encoded(
         final,
@@ -105,6 +105,17 @@ def _has_metadata(dtype: Any) -> bool:
     return any(_has_metadata(dtype.fields[name][0]) for name in dtype.names or ())
 
 
+def _header(dtype: Any) -> tuple[int, int] | None:
+    """The format's version: numpy chooses, but warns of the one that field names beyond Latin-1 need."""
+    try:
+        repr(dtype.descr if dtype.names else "").encode("latin-1")
+    except UnicodeEncodeError:
+        return (3, 0)
+    except ValueError:  # overlapping fields have no descr; numpy's own choice stands
+        pass
+    return None
+
+
 def _prove_npy(path: Path, array: Any) -> None:
     """The header is what can go wrong: compare it, and the size; the values are the array's own memory."""
     np = numpy()
@@ -142,7 +153,7 @@ def _write_npz(members: dict[str, Any], note: dict[str, Any], original: Any, fol
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as box:
             for name, array in zip(names, members.values(), strict=True):
                 with box.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as stream:
-                    np.lib.format.write_array(stream, _bare(array), allow_pickle=False)
+                    np.lib.format.write_array(stream, _bare(array), _header(array.dtype), allow_pickle=False)
             box.writestr(zipfile.ZipInfo(NOTES), json.dumps(note))
         back = read_npz(part)
         if not _same(original, back, terms):
