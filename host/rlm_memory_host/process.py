@@ -27,7 +27,9 @@ from rlm_memory_host.errors import HostError, SettingsError
 PR_SET_DUMPABLE: Final = 4
 PR_GET_DUMPABLE: Final = 3
 LOCK_NAME: Final = "host.lock"
-OWN_NAMES: Final = frozenset({LOCK_NAME, "run", "logs", "sessions", "attachments", "artifacts", "index"})
+OWN_NAMES: Final = frozenset(
+    {LOCK_NAME, "run", "logs", "sessions", "attachments", "artifacts", "index", "memory", "outbox"}
+)
 """What lies in a state root."""
 
 
