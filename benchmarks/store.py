@@ -1,19 +1,24 @@
 """How fast the store is, in ratios against plain tools on the same disk, interleaved in one run.
 
-    ./dev run python benchmarks/store.py [--rounds N] [--folder DIR] [--cards N]
+    ./dev run python benchmarks/store.py [--rounds N] [--folder DIR] [--cards N ...] [--csv FILE]
 
-Prints one JSON line a measurement: medians of wall and CPU milliseconds, and the ratio that `docs/store.md` quotes.
-Ratios are medians of ratios within a round, so a loaded machine shifts both sides.
+Prints a Markdown table and, with `--csv FILE`, appends rows (revision, work, case, figure, value) that can be compared
+across revisions. Ratios are medians of ratios within a round, so a loaded machine shifts both sides; the CPU columns
+hold where the wall's do not.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import os
+import random
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -103,17 +108,40 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+ROWS: list[tuple[str, str, str, float]] = []
+_last_work = ""
+
+
+def table(work: str, case: str, figures: dict[str, float]) -> None:
+    """A line of the Markdown table, and rows for the CSV."""
+    global _last_work
+    if work != _last_work:
+        _last_work = work
+        print(f"\n**{work}**\n\n| case | figures |\n|---|---|")
+    print(f"| {case} | " + ", ".join(f"{name} {value:g}" for name, value in figures.items()) + " |", flush=True)
+    ROWS.extend((work, case, name, round(value, 4)) for name, value in figures.items())
+
+
+def write_csv(path: Path) -> None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    revision = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        rows = csv.writer(file)
+        if is_new:
+            rows.writerow(["revision", "work", "case", "figure", "value"])
+        rows.writerows([revision, *row] for row in ROWS)
+
+
 def compare(name: str, rounds: list[dict[str, tuple[float, float]]], against: dict[str, int]) -> None:
-    medians = {
-        part: [round(statistics.median(r[part][side] for r in rounds), 3) for side in (0, 1)] for part in rounds[0]
-    }
-    ratios = {
-        f"{'wall' if side == 0 else 'cpu'} / {part}": round(
-            statistics.median(r["store"][side] / max(r[part][side], 1e-6) for r in rounds), 3
-        )
-        for part, side in against.items()
-    }
-    print(json.dumps({"name": name, "wall and cpu ms": medians, "ratios": ratios}), flush=True)
+    for part in rounds[0]:
+        wall, cpu = (round(statistics.median(r[part][side] for r in rounds), 3) for side in (0, 1))
+        figures = {"wall ms": wall, "cpu ms": cpu}
+        if part in against:
+            side = against[part]
+            ratio = statistics.median(r["store"][side] / max(r[part][side], 1e-6) for r in rounds)
+            figures[f"store / this, {'wall' if side == 0 else 'cpu'}"] = round(ratio, 3)
+        table(name, part, figures)
 
 
 def measure_records(bench: Bench, rounds: int) -> None:
@@ -147,7 +175,10 @@ def measure_records(bench: Bench, rounds: int) -> None:
 
 def plant(bench: Bench, cards: int) -> None:
     """Cards written straight into the store of a project of their own."""
-    words = [f"word{number}" for number in range(4_000)]
+    letters = random.Random(7)
+    words = [f"word{number}" for number in range(2_000)]
+    words += ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=letters.randint(4, 10))) for _ in range(2_000)]
+    words[2_222] = "treatment"
     key = ids.project_key("cards")
     folder = bench.folder / "store" / "projects" / key / "cards"
     folder.mkdir(parents=True)
@@ -188,36 +219,104 @@ def plant(bench: Bench, cards: int) -> None:
         (folder / f"{experiment}.json").write_text(json.dumps(document))
 
 
-def measure_search(bench: Bench, cards: int) -> None:
-    plant(bench, cards)
-    scope = Scope("cards", "session", bench.folder / "session")
-    start = timed(lambda: bench.store.search(scope, SearchRequest("anything")))
-    times: dict[str, list[float]] = {"rare": [], "two words": [], "every card": [], "newest": []}
-    for number in range(200):
+def resident_kb() -> int:
+    with Path("/proc/self/status").open() as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def one_start(folder: Path, queries: int) -> None:
+    """In a process of its own: open a store, search for the first time, then again and again; prints one JSON line."""
+    import_cost = timed(lambda: __import__("numpy"))
+    scope = Scope("cards", "session", folder / "session")
+    before = resident_kb()
+    store = ArtifactStore(
+        folder / "store", Bounds(cards=1_000_000, raised=True), index_folder=folder / "index" if queries else None
+    )
+    start = timed(lambda: store.search(scope, SearchRequest("anything")))
+    memory = resident_kb() - before
+    times: dict[str, list[tuple[float, float]]] = {}
+    for number in range(queries):
         for name, query in (
-            ("rare", f"run {number * 37 % cards}"),
+            ("one card's number", f"{number * 37}"),
             ("two words", f"word{number} word{number * 3}"),
-            ("every card", "run"),
-            ("newest", ""),
+            ("a word of every card", "run"),
+            ("that and two more", f"run word{number} word{number + 9}"),
+            ("a slip", "tretment"),
+            ("a beginning", "wor"),
+            ("an unknown word", "qwertzuiop"),
+            ("the newest", ""),
         ):
-            times[name].append(timed(lambda q=query: bench.store.search(scope, SearchRequest(q)))[1])
-    report = {name: [round(statistics.median(t), 3), round(sorted(t)[-3], 3)] for name, t in times.items()}
-    print(json.dumps({"name": f"search {cards:,} cards", "start ms": start, "median and p99 CPU ms": report}))
+            times.setdefault(name, []).append(timed(lambda q=query: store.search(scope, SearchRequest(q))))
+    store.close()
+    report = {
+        name: {
+            "wall": [quantile([t[0] for t in some], 0.5), quantile([t[0] for t in some], 0.99)],
+            "cpu": [quantile([t[1] for t in some], 0.5), quantile([t[1] for t in some], 0.99)],
+        }
+        for name, some in times.items()
+    }
+    print(json.dumps({"start": start, "numpy": import_cost, "memory": memory, "searches": report}))
+
+
+def quantile(values: list[float], at: float) -> float:
+    return round(sorted(values)[min(len(values) - 1, int(len(values) * at))], 3)
+
+
+def measure_search(bench: Bench, cards: int) -> None:
+    """Starts with and without a saved index, searches, memory; each start in a process of its own."""
+    plant(bench, cards)
+    command = [sys.executable, __file__, "--one-start", str(bench.folder), "--queries"]
+
+    def run(queries: int) -> dict[str, Any]:
+        return json.loads(subprocess.run([*command, str(queries)], check=True, capture_output=True, text=True).stdout)
+
+    floor = timed(lambda: [json.loads(path.read_bytes()) for path in (bench.folder / "store").rglob("exp_*.json")])
+    cold = run(0)
+    run(1)
+    warm = run(200)
+    floor_figures = {"wall ms": floor[0], "cpu ms": floor[1]}
+    table(f"start, {cards:,} cards", "(only opening each card and parsing its JSON)", floor_figures)
+    table(f"start, {cards:,} cards", "without a saved index", {"wall ms": cold["start"][0], "cpu ms": cold["start"][1]})
+    table(
+        f"start, {cards:,} cards",
+        "with one",
+        {
+            "wall ms": warm["start"][0],
+            "cpu ms": warm["start"][1],
+            "bytes a card": round(warm["memory"] * 1_024 / cards),
+            "numpy import ms": warm["numpy"][0],
+        },
+    )
+    for name, times in warm["searches"].items():
+        (wall, wall99), (cpu, cpu99) = times["wall"], times["cpu"]
+        figures = {"wall ms": wall, "wall p99": wall99, "cpu ms": cpu, "cpu p99": cpu99}
+        table(f"search, {cards:,} cards", name, figures)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cards", type=int, default=10_000)
+    parser.add_argument("--cards", type=int, nargs="*", default=[10_000], help="sizes of the searched projects")
+    parser.add_argument("--csv", type=Path, help="append the figures to this file")
+    parser.add_argument("--one-start", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--queries", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="where to work (on the disk to be measured)")
     given = parser.parse_args()
+    if given.one_start:
+        one_start(given.one_start, given.queries)
+        return
     folder = Path(tempfile.mkdtemp(prefix="rlm-memory-bench-", dir=given.folder))
     try:
         bench = Bench(folder)
         bench.record(bench.source(1))
-        measure_records(bench, given.rounds)
-        measure_search(bench, given.cards)
+        if given.rounds:
+            measure_records(bench, given.rounds)
         bench.store.close()
+        for cards in given.cards:
+            measure_search(bench, cards)
+            shutil.rmtree(folder / "store" / "projects" / ids.project_key("cards"))
+        if given.csv:
+            write_csv(given.csv)
     finally:
         shutil.rmtree(folder)
 

@@ -49,6 +49,22 @@ def record_different(world: World, name: str, rounds: str) -> None:
     print(json.dumps(done))
 
 
+def record_mixed(world: World, name: str, rounds: str) -> None:
+    """Record in turn what all others record and what nobody else does; print each as soon as it is acknowledged.
+
+    A line before says what is tried. The reader of the lines outlives this process, however it ends.
+    """
+    with world.open() as store:
+        scope = world.scope(session=name)
+        for number in range(int(rounds)):
+            text = f"shared-{number % 7}" if number % 3 == 0 else f"{name}-{number}"
+            path = world.write(text.encode() * 200, f"{number}.bin", session=name)
+            print(f"try {text}", flush=True)
+            done = store.record(scope, request(path, title=text, query_fingerprint=fingerprint(text)))
+            print(f"done {text} {done.experiment_id}", flush=True)
+            path.unlink()
+
+
 def read_newest(world: World, stop: str, size: str) -> None:
     """Load the newest card in a loop until a file appears; any error or short data ends it badly."""
     loads = 0

@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from rlm_memory.wire import INVALID_ARGUMENT
@@ -133,12 +134,17 @@ def _reasons(card: ExperimentCardV1, match: Match, query: Query, taken: tuple[Ta
     reasons = [f"exact:{facet.partition(':')[0]}" for facet in match.exact]
     terms = set(query.terms)
     if terms:
-        found = {name: set(document_terms(text)) for name, text in card_texts(card).items()}
+        found = {name: _held(text) for name, text in card_texts(card).items()}
         reasons += [name for name, held in found.items() if not terms.isdisjoint(held)]
         for kind in ("prefix", "typo"):
             similar = {item.term for item in taken if kind in item.similarity}
             reasons += [f"{kind}:{name}" for name, held in found.items() if not similar.isdisjoint(held)]
     return tuple(dict.fromkeys(reasons))
+
+
+@lru_cache(maxsize=512)
+def _held(text: str) -> frozenset[str]:
+    return frozenset(document_terms(text))
 
 
 def _replacements(taken: tuple[Taken, ...]) -> list[str]:

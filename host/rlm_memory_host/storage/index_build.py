@@ -10,6 +10,7 @@ Not thread-safe. Source: design page "Quality", Targets.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, cast
@@ -25,7 +26,9 @@ class Builder:
 
     def __init__(self) -> None:
         self._documents: list[Document] = []
-        self._terms: dict[str, int] = {}
+        # A term that is asked for the first time gets the next number, without a line of Python for each.
+        self._terms: defaultdict[str, int] = defaultdict()
+        self._terms.default_factory = self._terms.__len__
         self._of_term = array("I")
         self._of_document = array("I")
         self._weights = array("f")
@@ -35,10 +38,9 @@ class Builder:
         """As `MemoryPart.add`."""
         number = len(self._documents)
         self._documents.append(document)
-        given = self._terms.setdefault
         names = [FACET + facet for facet in dict.fromkeys(facets)]
-        self._of_term.extend([given(name, len(self._terms)) for name in names])
-        self._of_term.extend([given(term, len(self._terms)) for term in weights])
+        self._of_term.extend(map(self._terms.__getitem__, names))
+        self._of_term.extend(map(self._terms.__getitem__, weights))
         self._weights.extend([0.0] * len(names))
         self._weights.extend(weights.values())
         self._of_document.extend([number] * (len(names) + len(weights)))
@@ -55,7 +57,7 @@ class Builder:
             kept = [at for at, number in enumerate(numbers) if number in moved]
             if not kept:
                 continue
-            self._of_term.extend([self._terms.setdefault(name, len(self._terms))] * len(kept))
+            self._of_term.extend([self._terms[name]] * len(kept))
             self._of_document.extend([base + moved[numbers[at]] for at in kept])
             self._weights.extend([0.0] * len(kept) if weights is None else [weights[at] for at in kept])
 

@@ -34,12 +34,12 @@ _FEW: Final = 16
 
 @cache
 def numpy() -> Any:
-    """The numpy module, imported when first needed (it takes some 0.1 s and 20 MB); None where it is not installed."""
+    """The numpy module, imported when first needed (it takes some 0.1 s and 20 MB); None without one from 2.0 on."""
     try:
         import numpy as module  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
         return None
-    return module  # pyright: ignore[reportUnknownVariableType]
+    return module if hasattr(module, "bitwise_count") else None  # pyright: ignore[reportUnknownVariableType]
 
 
 @cache
