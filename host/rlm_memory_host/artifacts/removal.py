@@ -38,7 +38,8 @@ from rlm_memory_host.artifacts.project import GRACE_SECONDS, Project
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import MAX_CARD_BYTES, ExperimentCardV1, parse_card
 from rlm_memory_host.errors import Integrity, NotFound, Quota, StoreError, Unwritable, VersionConflict
-from rlm_memory_host.storage.cards import not_found
+from rlm_memory_host.storage.cardjournal import Signature
+from rlm_memory_host.storage.cards import not_found, read_card_file
 from rlm_memory_host.storage.files import writing
 from rlm_memory_host.storage.objects import Check
 
@@ -59,12 +60,14 @@ def remove(parts: Parts, experiment: str, *, now: float | None = None) -> Remove
     with parts.lock.held(), _undoing() as undo:
         if not _exists(parts, layout.card(experiment)):
             raise not_found()
+        before = _signature(parts)
         with writing():
             _move(parts, layout.card(experiment), gone.path(layout, "card"), undo)
             if _exists(parts, layout.sidecar(experiment)):
                 _move(parts, layout.sidecar(experiment), gone.path(layout, "note"), undo)
             parts.files.fsync_folder(layout.cards)
-        _count(parts, commits=1)
+        undo.clear()
+        parts.catalogue.note_change("removed", experiment, before, _counted(parts, commits=1))
     return gone
 
 
@@ -88,13 +91,16 @@ def bring_back(parts: Parts, experiment: str) -> Removed:
         _check_whole(parts, _read_removed(parts, gone))
         if len(shelf.cards) >= parts.bounds.cards:
             raise Quota(f"the project has as many cards as it may have ({parts.bounds.cards:,})", CARD_QUOTA_EXCEEDED)
-        note = gone.path(layout, "note")
+        note, before = gone.path(layout, "note"), _signature(parts)
         with writing():
             if _exists(parts, note) and not _exists(parts, layout.sidecar(experiment)):
                 _move(parts, note, layout.sidecar(experiment), undo)
             _move(parts, gone.path(layout, "card"), layout.card(experiment), undo)
             parts.files.fsync_folder(layout.cards)
-        _count(parts, commits=1)
+        undo.clear()
+        after = _counted(parts, commits=1)
+        file = read_card_file(parts.files, layout, parts.project_id, experiment)
+        parts.catalogue.note_commit(before, after, file)
     return gone
 
 
@@ -145,12 +151,17 @@ def _exists(parts: Parts, path: Path) -> bool:
     return True
 
 
-def _count(parts: Parts, *, commits: int = 0, freed: int = 0) -> None:
-    """Tell the other hosts that cards changed, or bytes went. What cannot be written is counted again at the bound."""
+def _signature(parts: Parts) -> Signature | None:
+    return parts.catalogue.signature(parts.lock.read()[0])
+
+
+def _counted(parts: Parts, *, commits: int = 0, freed: int = 0) -> Signature | None:
+    """Count what changed, for the other hosts; what the folder looks like now. What cannot be written is left out."""
     with contextlib.suppress(Unwritable):
         before, counted = parts.lock.read()
         if counted is not None:
             parts.lock.write(before + commits, counted - freed)
+    return _signature(parts)
 
 
 # -- sweeping --------------------------------------------------------------------------------------------------------
@@ -266,6 +277,7 @@ def sweep(project: Project, *, undo_seconds: float, check: Check, now: float | N
 def _drop_removed(parts: Parts, batch: tuple[Removed, ...], done: _Ledger) -> None:
     roles: tuple[Role, ...] = ("note", "card")
     with parts.lock.held(), writing():
+        before = _signature(parts)
         for gone in batch:
             present = [gone.path(parts.layout, role) for role in roles if _exists(parts, gone.path(parts.layout, role))]
             for path in present:
@@ -274,7 +286,8 @@ def _drop_removed(parts: Parts, batch: tuple[Removed, ...], done: _Ledger) -> No
                 done.removed.append(gone)
         # Durable before an object goes: a card that came back after a power cut must find its bytes.
         parts.files.fsync_folder(parts.layout.cards)
-        _count(parts, commits=1)
+        # To a catalogue this is a change of the folder like that of a sidecar: none of the cards.
+        parts.catalogue.note_change("sidecar", batch[-1].experiment_id, before, _counted(parts, commits=1))
 
 
 def _drop_objects(
@@ -295,7 +308,7 @@ def _drop_objects(
                         freed += size
                         done.objects.append((artifact, size))
         finally:
-            _count(parts, freed=freed)
+            _counted(parts, freed=freed)
 
 
 def _free(parts: Parts, artifact: str, used: set[str], now: float) -> int | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_memory_host.cli import config, doctor, fake_honcho, host, jupyter, kernel, memory, outbox
+from rlm_memory_host.cli import config, doctor, experiments, fake_honcho, host, jupyter, kernel, memory, outbox
 from rlm_memory_host.contracts.version import version
 
 
@@ -25,6 +25,7 @@ def application() -> Any:
     app.command("run")(jupyter.run)
     app.command("attach")(jupyter.attach)
     app.command("doctor")(doctor.command)
+    app.add_typer(experiments.commands, name="experiments")
     app.add_typer(memory.commands, name="memory")
     app.add_typer(memory.audit_commands, name="audit")
     app.add_typer(outbox.commands, name="outbox")

@@ -147,6 +147,8 @@ def _write_note(parts: Parts, experiment: str, item: Item) -> Path | None:
     with parts.lock.held():
         if target.exists():
             return None
+        commits = parts.lock.read()[0]
+        before = parts.catalogue.signature(commits)
         temporary = parts.layout.new_temporary("note")
         with writing():
             write_temporary(parts.files, temporary, data)
@@ -156,6 +158,7 @@ def _write_note(parts: Parts, experiment: str, item: Item) -> Path | None:
             except Exception:
                 discard(parts.files, target)
                 raise
+        parts.catalogue.note_change("sidecar", experiment, before, parts.catalogue.signature(commits))
     return target
 
 
