@@ -41,7 +41,7 @@ from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER
-from rlm_memory_host.process import claim_state_root, host_lock, private_folder
+from rlm_memory_host.process import FileLock, claim_state_root, host_lock, place_lock, private_folder
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.storage.paths import ProjectLayout
 from rlm_memory_host.tools.calllog import CallLog, LineSink
@@ -86,6 +86,7 @@ class Host:
         self._kernels: Kernels | None = None
         self._model = model
         self._parts: Assembled | None = None
+        self._lock: FileLock | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
 
     def stop(self, reason: str) -> None:
@@ -97,7 +98,8 @@ class Host:
     async def run(self, started: Callable[[], None] = lambda: None) -> Ended:
         """Serve until stopped. Raises AlreadyRunning, SettingsError, StoreError before `started` is called."""
         root = claim_state_root(self.settings.state_root)
-        with host_lock(root):
+        with host_lock(root) as lock, place_lock(root):
+            self._lock = lock
             return await self._locked(root, started)
 
     async def _locked(self, root: Path, started: Callable[[], None]) -> Ended:
@@ -178,6 +180,9 @@ class Host:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(IDLE_LOOK_SECONDS):
                     await self._stop.wait()
+            if self._lock is not None and not self._lock.is_kept():
+                LOGGER.error("state_root_gone")
+                self.stop("its state root was removed or replaced")
             idle = time.monotonic() - kernels.idle_since
             if self._idle_exit is not None and not kernels and idle > self._idle_exit:
                 self.stop("idle")

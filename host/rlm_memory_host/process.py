@@ -3,8 +3,10 @@
 Owns: making the process unreadable, private folders and files whatever the umask, the lock of a state root, pids and
 their start times. Does not own: what lies in the folders, signals and shutdown (`app`), the socket (`attach.door`).
 
-Lock: an advisory `flock` on `<state root>/host.lock`, a file that is never deleted (deleting it would let two hosts
-lock two inodes of one name). It falls with the process, however that ends; the pid written in it is only a hint.
+Lock: an advisory `flock` on `<state root>/host.lock`, a file that the host never deletes (deleting it would let two
+hosts lock two inodes of one name). Somebody else may delete it, with the whole root: then a second lock, outside and
+named after the root's path, still keeps another host out, until the first one has noticed and ended. Both fall with
+the process, however that ends; the pid written in them is only a hint.
 
 Source: design page "Kernel <-> host", sections Host side and What is and is not a boundary.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import os
 import stat
 import sys
@@ -179,6 +182,10 @@ class FileLock:
                 return True
             os.close(fd)
 
+    def is_kept(self) -> bool:
+        """Whether it is held and its file is still there under its name: nobody else can have taken it."""
+        return self._fd is not None and self._is_current(self._fd)
+
     def _is_current(self, fd: int) -> bool:
         held = os.fstat(fd)
         try:
@@ -215,6 +222,26 @@ class FileLock:
 def host_lock(state_root: Path) -> FileLock:
     """The lock that makes a process the host of a state root."""
     return FileLock(state_root / LOCK_NAME)
+
+
+def place_lock(state_root: Path) -> FileLock:
+    """The second lock of a host, outside the state root: it stays when somebody removes that. Raises SettingsError."""
+    name = hashlib.sha256(os.fsencode(state_root.resolve())).hexdigest()[:32]
+    return FileLock(private_folder(runtime_folder() / "hosts") / f"{name}.lock", ephemeral=True)
+
+
+def runtime_folder() -> Path:
+    """This user's short-lived folder, made if needed. Raises SettingsError when it is not safely ours.
+
+    It must not depend on the environment, or two hosts would look in two places: `/run/user/<uid>` where the system
+    made it, else `/tmp/rlm-memory-<uid>` with mode 0700.
+    """
+    system = Path("/run/user") / str(os.geteuid())
+    try:
+        ours = system.stat().st_uid == os.geteuid()
+    except OSError:
+        ours = False
+    return private_folder(system / "rlm-memory" if ours else Path("/tmp") / f"rlm-memory-{os.geteuid()}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -308,3 +309,15 @@ def default_state_root() -> Path:
 def socket_path(state_root: Path) -> Path:
     """Where the host of a state root listens: `<state root>/run/host.sock` (folder 0700, socket 0600)."""
     return state_root / "run" / "host.sock"
+
+
+_STAGED: Final = re.compile(r"(\.part-)?[0-9a-f]{16}\.\w[\w.]*|file-[0-9a-f]{32}(\.\w+)?")
+
+
+def is_staged(name: str) -> bool:
+    """Whether a file of that name in `exports/` is one that the kernel side made to be recorded, not the user's own.
+
+    The kernel side removes it after the host's answer. One that a killed kernel left there the host removes, with the
+    session.
+    """
+    return _STAGED.fullmatch(name) is not None

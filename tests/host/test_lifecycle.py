@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -180,6 +181,34 @@ def test_one_host_per_state_root(start_host: Callable[..., HostProcess]) -> None
     assert second.process.wait(30) == 2
     assert f"a host already runs for this state root (pid {first.process.pid})" in second.output.read_text()
     assert first.say({"type": "status"})["pid"] == first.process.pid
+
+
+def test_a_state_root_that_was_removed_lets_no_second_host_in_and_ends_the_first(
+    start_host: Callable[..., HostProcess],
+) -> None:
+    """Deleting the lock's file does not give the lock away; the first host notices, says so and ends."""
+    first = start_host()
+    first.process.send_signal(signal.SIGSTOP)
+    shutil.rmtree(first.state_root)
+    second = start_host(listening=False)
+    assert second.process.wait(30) == 2
+    assert f"a host already runs for this state root (pid {first.process.pid})" in second.output.read_text()
+    first.process.send_signal(signal.SIGCONT)
+    assert first.process.wait(30) == 0
+    assert "its state root was removed or replaced" in first.output.read_text()
+    assert start_host().say({"type": "status"})["health"] == "active"
+
+
+def test_stop_names_the_process_of_a_host_that_does_not_answer(start_host: Callable[..., HostProcess]) -> None:
+    """A host that is halted cannot be asked: the command says which process it is; the host obeys once it goes on."""
+    host = start_host()
+    host.process.send_signal(signal.SIGSTOP)
+    command = [sys.executable, "-m", "rlm_memory_host", "host", "stop", "--state-root", str(host.state_root)]
+    told = subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+    host.process.send_signal(signal.SIGCONT)
+    assert told.returncode == 2
+    assert f"a host (pid {host.process.pid}) listens but does not answer" in told.stderr
+    assert host.process.wait(30) == 0
 
 
 @pytest.mark.parametrize(("by", "obedient"), [("SIGTERM", False), ("stop", True)])

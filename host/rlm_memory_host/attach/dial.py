@@ -24,7 +24,7 @@ from typing import Any, Final
 from rlm_memory import wire
 
 from rlm_memory_host.errors import HostError
-from rlm_memory_host.process import claim_state_root, open_private, private_folder
+from rlm_memory_host.process import claim_state_root, host_lock, open_private, private_folder
 
 ANSWER_SECONDS: Final = 10.0
 START_SECONDS: Final = 30.0
@@ -52,7 +52,9 @@ def open_line(state_root: Path, question: Mapping[str, Any]) -> tuple[socket.soc
             peer.sendall(json.dumps(question).encode() + b"\n")
             data = _read_line(peer)
         except TimeoutError as error:
-            raise HostError("a host listens but does not answer; end its process if that lasts") from error
+            pid = host_lock(state_root).holder()
+            who = f"a host (pid {pid})" if pid else "a host"
+            raise HostError(f"{who} listens but does not answer; end its process if that lasts") from error
         except ConnectionError:
             return None
         try:

@@ -302,11 +302,15 @@ class Kernels(Mapping[Path, Attachment]):
             self._forget(held.attachment.identity.connection_file, held.attachment.identity.session)
 
     def _forget(self, path: Path, session: str) -> None:
-        """Drop the roster entry, and the session folder if nothing is left in it."""
+        """Drop the roster entry, what a killed kernel was about to record, and the session folder where it is empty."""
         self._roster.remove(path)
         if path in self._promised:
             return
-        for folder in (self._sessions_root / session / "exports", self._sessions_root / session):
+        exports = self._sessions_root / session / "exports"
+        with contextlib.suppress(OSError):
+            for left in [entry for entry in exports.iterdir() if wire.is_staged(entry.name)]:
+                left.unlink()
+        for folder in (exports, self._sessions_root / session):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -1,8 +1,7 @@
 """One host per kernel: a lock named after the connection file, in a place that all hosts of a user share.
 
-Owns: where that place is and how a lease is named. The place must not depend on the environment, or two hosts would
-look in two places: `/run/user/<uid>` where the system made it, else `/tmp/rlm-memory-<uid>` with mode 0700. Where
-someone else took that name, attaching is refused rather than done without a lease.
+Owns: how a lease is named. Does not own: the place (`process.runtime_folder`). Where someone else took that, attaching
+is refused rather than done without a lease.
 
 Source: design page "Kernel <-> host", Host side.
 """
@@ -13,18 +12,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rlm_memory_host.process import FileLock, private_folder
-
-
-def runtime_folder() -> Path:
-    """This user's short-lived folder, made if needed. Raises SettingsError when it is not safely ours."""
-    system = Path("/run/user") / str(os.geteuid())
-    try:
-        ours = system.stat().st_uid == os.geteuid()
-    except OSError:
-        ours = False
-    base = system / "rlm-memory" if ours else Path("/tmp") / f"rlm-memory-{os.geteuid()}"
-    return private_folder(base)
+from rlm_memory_host.process import FileLock, private_folder, runtime_folder
 
 
 def lease_folder() -> Path:

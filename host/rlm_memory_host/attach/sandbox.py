@@ -25,9 +25,8 @@ from typing import Final
 
 from rlm_memory import wire
 
-from rlm_memory_host.attach.lease import runtime_folder
 from rlm_memory_host.errors import SettingsError
-from rlm_memory_host.process import private_folder
+from rlm_memory_host.process import private_folder, runtime_folder
 
 HIDDEN: Final = (Path("/tmp"), Path("/var/tmp"), Path("/run"))
 

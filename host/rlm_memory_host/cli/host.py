@@ -110,6 +110,8 @@ def _is_released(state_root: Path, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         lock = host_lock(state_root)
+        if not state_root.is_dir():
+            return True
         if lock.acquire():
             lock.release()
             return True
