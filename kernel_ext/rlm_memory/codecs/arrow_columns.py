@@ -33,20 +33,22 @@ def encode_chunked(column: Any, where: str, terms: Terms, field: Any = None) -> 
     field = field if field is not None else pa.field("", column.type)
     note: Note = {"kind": "arrow", "type": physical.to_bytes(field.with_name(""))}
     if pa.types.is_dictionary(column.type):
-        values = _dictionary_values(column)
-        note["dictionary"] = _pack(physical.to_plain(values))
+        values = dictionary_values(column)
+        note["dictionary"] = pack(physical.to_plain(values))
         return Stored(main, note, proof="encoded")
     return Stored(
         main, note, proof="native" if main.type == column.type and not pa.types.is_nested(column.type) else "file"
     )
 
 
-def _dictionary_values(column: Any) -> Any:
+def dictionary_values(column: Any) -> Any:
+    """The values of all chunks of a dictionary column, in the order in which they come first."""
     unified = column.unify_dictionaries()
     return unified.chunk(0).dictionary if unified.num_chunks else pyarrow().array([], column.type.value_type)
 
 
-def _pack(values: Any) -> Note:
+def pack(values: Any) -> Note:
+    """Dictionary values as a note."""
     from rlm_memory.codecs import axes
 
     return axes.pack_values(values)

@@ -1,7 +1,7 @@
 """pyarrow tables and batches, polars frames: as tables of plain columns plus the exact schema.
 
-Owns: both conversions. A RecordBatchReader is consumed and comes back as a Table; where chunks of a table end is not
-kept. Does not own: plain types (`physical`), the file (`tables`).
+Owns: both conversions; where chunks of a table end is not kept. Does not own: plain types (`physical`), the file
+(`tables`), a RecordBatchReader (`streams`), which comes back as a Table.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from rlm_memory.codecs.stored import Stored
 
 
 def to_table(obj: Any, terms: Terms) -> tuple[Any, dict[str, Any], list[tuple[str, Any, Stored]]]:
-    """(physical table, notes, what to prove) of a Table, RecordBatch or RecordBatchReader."""
+    """(physical table, notes, what to prove) of a Table or RecordBatch."""
     pa = pyarrow()
     note: dict[str, Any] = {"object": "table"}
-    if isinstance(obj, pa.RecordBatchReader):
-        obj = obj.read_all()
-    elif isinstance(obj, pa.RecordBatch):
+    if isinstance(obj, pa.RecordBatch):
         note["object"] = "batch"
         obj = pa.Table.from_batches([obj])
     return _arrow_table(obj, note, terms)
@@ -45,11 +43,7 @@ def _arrow_table(
     note["rows"] = table.num_rows
     moved = [listed.move_out(one, table.num_rows) for one in stored]
     note["columns"], note["levels"] = notes.squeeze([{**one.note, "sides": len(one.sides)} for one in moved]), []
-    note["labels"] = table.column_names
-    if table.schema.metadata is not None:
-        note["metadata"] = [
-            [base64.b64encode(part).decode() for part in pair] for pair in table.schema.metadata.items()
-        ]
+    _note_schema(note, table.schema)
     arrays = [*(one.main for one in moved), *(side for one in moved for _, side in one.sides)]
     wanted = [
         *table.column_names,
@@ -58,6 +52,21 @@ def _arrow_table(
     if not arrays:
         arrays, wanted, note["placeholder"] = [pa.array(range(table.num_rows), pa.int64())], ["index"], True
     return pa.table(arrays, names=unique_names(wanted)), note, proofs
+
+
+def _note_schema(note: dict[str, Any], schema: Any) -> None:
+    note["labels"] = schema.names
+    if schema.metadata is not None:
+        note["metadata"] = [[base64.b64encode(part).decode() for part in pair] for pair in schema.metadata.items()]
+
+
+def table_note(schema: Any, rows: int, columns: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    """The notes of a Table without side columns."""
+    note: dict[str, Any] = {"object": "table", "rows": rows}
+    note["columns"], note["levels"] = notes.squeeze([{**one, "sides": 0} for one in columns]), []
+    _note_schema(note, schema)
+    note["names"] = names
+    return note
 
 
 def from_table(note: dict[str, Any], layout: Layout, table: Any, picked: list[int] | None = None) -> Any:

@@ -48,7 +48,8 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False, image: str | None = N
         return encode_json(obj, folder, terms)
     raise errors.Invalid(
         f"record: there is no codec for a {type(obj).__module__}.{type(obj).__qualname__}. Pass a table, an "
-        "array, a dict or list of plain values, text, bytes, a figure, or a path."
+        "array, a dict or list of plain values, text, bytes, a figure, or a path; batches that come one by one as "
+        "pyarrow.RecordBatchReader.from_batches(schema, batches)."
     )
 
 
@@ -74,7 +75,11 @@ def _of_library(obj: Any, folder: Path, terms: Terms) -> Encoded | None:
 
         return encode_pandas(obj, folder, terms)
     pa, pl = loaded("pyarrow"), loaded("polars")
-    if (pa is not None and isinstance(obj, (pa.Table, pa.RecordBatch, pa.RecordBatchReader))) or (
+    if pa is not None and isinstance(obj, pa.RecordBatchReader):
+        from rlm_memory.codecs.streams import encode_stream
+
+        return encode_stream(obj, folder, terms)
+    if (pa is not None and isinstance(obj, (pa.Table, pa.RecordBatch))) or (
         pl is not None and isinstance(obj, (pl.DataFrame, pl.Series))
     ):
         from rlm_memory.codecs.tables import encode_arrow

@@ -46,12 +46,13 @@ def group_rows(table: Any) -> int:
 
 def write(path: Path, table: Any, metadata: dict[bytes, bytes]) -> None:
     """Write one table; `metadata` goes into the footer only."""
-    with _writer(path, table.schema) as writer:
-        writer.write_table(table, row_group_size=group_rows(table))
-        writer.add_key_value_metadata(metadata)
+    with writer(path, table.schema) as out:
+        out.write_table(table, row_group_size=group_rows(table))
+        out.add_key_value_metadata(metadata)
 
 
-def _writer(path: Path, schema: Any) -> Any:
+def writer(path: Path, schema: Any) -> Any:
+    """A writer with our compression, statistics and page checksums."""
     return parquet().ParquetWriter(
         path,
         schema,

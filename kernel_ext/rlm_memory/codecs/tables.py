@@ -67,22 +67,24 @@ def _shown(obj: Any) -> Any:
 
 
 def encode_arrow(obj: Any, folder: Path, terms: Terms) -> Encoded:
-    """A pyarrow Table, RecordBatch or RecordBatchReader, or a polars DataFrame or Series."""
+    """A pyarrow Table or RecordBatch, or a polars DataFrame or Series."""
     is_polars = class_of(obj).__module__.partition(".")[0] == "polars"
     table, note, proofs = (arrow_tables.polars_table if is_polars else arrow_tables.to_table)(obj, terms)
     terms.settle()
     path = _publish(folder, table, note, proofs, terms)
-    names = note["labels"]
-    shown = ", ".join(cell(name, 40) for name in names[:12]) + (", ..." if len(names) > 12 else "")
     kind = f"{'polars' if is_polars else 'Arrow'} {class_of(obj).__name__}"
-    text = f"{kind}, {note['rows']:,} rows x {len(names):,} columns: {shown}"
-    facts = (
-        [note["rows"], len(names)],
-        bounded_names(names),
-        text,
-        table_preview(table.select(table.column_names[: len(names)])),
+    head = table.select(table.column_names[: len(note["labels"])])
+    return arrow_facts(path, kind, note["labels"], note["rows"], head, terms)
+
+
+def arrow_facts(path: Path, kind: str, names: list[str], rows: int, head: Any, terms: Terms) -> Encoded:
+    """The facts of a table of which `head` holds at least the first rows."""
+    shown = ", ".join(cell(name, 40) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+    text = f"{kind}, {rows:,} rows x {len(names):,} columns: {shown}"
+    preview = {**table_preview(head), "shape": [rows, len(names)]}
+    return Encoded(
+        path, wire.MEDIA_FRAME, [rows, len(names)], bounded_names(names), text, preview, "frame", terms.changes
     )
-    return Encoded(path, wire.MEDIA_FRAME, *facts, "frame", terms.changes)
 
 
 def encode_cells(array: Any, folder: Path, terms: Terms) -> Encoded:
@@ -106,7 +108,7 @@ def _publish(
     exact = not terms.changes
     for where, original, stored in proofs if exact else []:
         if stored.proof == "encoded":
-            _prove(where, original, stored.note, stored.main, [side for _, side in stored.sides])
+            prove(where, original, stored.note, stored.main, [side for _, side in stored.sides])
     with publishing(folder, ".parquet") as (part, final):
         note["names"] = table.column_names
         parquet_file.write(part, table, {notes.KEY: notes.dumps(note), **(more or {})})
@@ -125,10 +127,11 @@ def _prove_file(file: Any, proofs: list[Proof]) -> None:
             listed.bring_back(file, back, layout, [at])
             names = [back["names"][at], *(back["names"][side] for side in layout.sides[at])]
             read = parquet_file.read(file, names)
-            _prove(where, original, layout.notes[at], read.column(0), read.columns[1:])
+            prove(where, original, layout.notes[at], read.column(0), read.columns[1:])
 
 
-def _prove(where: str, original: Any, note: dict[str, Any], main: Any, sides: list[Any]) -> None:
+def prove(where: str, original: Any, note: dict[str, Any], main: Any, sides: list[Any]) -> None:
+    """Raise `errors.NotExact` unless the column decodes to what it was."""
     if isinstance(original, pyarrow().ChunkedArray):
         back = arrow_columns.decode_chunked(note, main)
         same = _is_valid(back) and same_chunked(original, back)
