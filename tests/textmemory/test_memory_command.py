@@ -190,3 +190,15 @@ def test_a_person_at_a_terminal_is_asked(tmp_path: Path, answer: str, code: int)
     finally:
         os.close(outer)
         os.close(inner)
+
+
+def test_other_commands_do_not_pay_for_the_text_memory(tmp_path: Path) -> None:
+    """Asking a host for its status loads neither the text memory nor the outbox."""
+    code = (
+        "import sys\nfrom rlm_memory_host.cli import main\n"
+        f"assert main(['host', 'status', '--json', '--state-root', {str(tmp_path / 'state')!r}]) == 1\n"
+        "heavy = ('rlm_memory_host.textmemory.service', 'rlm_memory_host.contracts.delivery', 'httpx', 'asyncio')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -18,7 +18,7 @@ PLANTED = {
     "github": "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d",
     "aws": "AKIA" + "IOSFODNN7EXQMPLZ",
     "assignment": "password = hunter2-Correct-Horse-99",
-    "url": "postgres://admin:s3cr3t-Pass-77@db.internal/prod",
+    "url": "postgres://admin:" + "s3cr3t-Pass-77@db.internal/prod",
     "own": "TRIAL-SECRET-0042",
 }
 RAW = (*(PLANTED[name] for name in ("openai", "github", "aws", "own")), "hunter2-Correct-Horse-99", "s3cr3t-Pass-77")

@@ -24,7 +24,8 @@ def notebook(request: pytest.FixtureRequest) -> dict[str, object]:
 
 def test_the_notebooks_are_there_and_in_the_readme():
     names = [path.name for path in NOTEBOOKS]
-    assert names == [QUICK_START, SECOND_SESSION, "03-what-a-kernel-cannot-see.ipynb", "04-reuse.ipynb"]
+    more = ["03-what-a-kernel-cannot-see.ipynb", "04-reuse.ipynb", "05-texts-to-remember.ipynb"]
+    assert names == [QUICK_START, SECOND_SESSION, *more]
     readme = (ROOT / "README.md").read_text()
     assert [name for name in names if f"(notebooks/{name})" not in readme] == []
 

@@ -32,12 +32,13 @@ from rlm_memory_host.contracts.memory import (
     LayerKind,
     Sensitivity,
     Transaction,
+    project_layer,
     visible_layers,
 )
 from rlm_memory_host.errors import NotFound, ToolInput
 from rlm_memory_host.guard import Sink
 from rlm_memory_host.recall.service import Query, Recall
-from rlm_memory_host.textmemory import forgetting, importing, purging, review, upkeep
+from rlm_memory_host.textmemory import bindings, forgetting, importing, purging, review, upkeep
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.opening import Opened, open_memory
@@ -95,8 +96,18 @@ def _desk(
     config: Path | None, state_root: Path | None, project: str | None, preset: str | None, owner: str, as_json: bool
 ) -> Desk:
     loaded = settings.load(config, state_root).settings
-    told = project or project_of(Path.cwd(), loaded.project.id).id
-    opened = open_memory(loaded.state_root, owner)
+    opened = open_memory(
+        loaded.state_root,
+        owner,
+        extra_deny_patterns=loaded.guard.extra_deny_patterns,
+        hand_edits=loaded.memory.hand_edits,
+        repositories={project_layer(name): folder for name, folder in loaded.memory.repositories.items()},
+    )
+
+    def claimed(root: Path, own_id: str) -> str:
+        return bindings.project_for(opened.store, root, own_id)
+
+    told = project or project_of(Path.cwd(), loaded.project.id, claimed).id
     memory = TextMemory(Parts(opened.store, guard_of(opened.guard)))
     return Desk(opened, memory, Caller(owner, "user", preset, told, "command-line"), as_json)
 

@@ -1,37 +1,105 @@
-"""The tree of commands."""
+"""The tree of commands.
+
+Owns: which commands there are, and that each one's module is loaded when it is called (or when all are listed): a
+command that asks the host for its status does not pay for the text memory. Does not own: any command.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from rlm_memory_host.cli import config, doctor, experiments, fake_honcho, host, jupyter, kernel, memory, outbox
 from rlm_memory_host.contracts.version import version
+
+PACKAGE: Final = "rlm_memory_host.cli"
+Register = Callable[[typer.Typer, str], None]
+"""Puts one command, with what its module defines, into an application."""
+
+
+def _group(module: str, attribute: str = "commands") -> Register:
+    def register(app: typer.Typer, name: str) -> None:
+        app.add_typer(getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute), name=name)
+
+    return register
+
+
+def _command(module: str, attribute: str = "command", settings: str = "") -> Register:
+    def register(app: typer.Typer, name: str) -> None:
+        found = importlib.import_module(module)
+        options: dict[str, Any] = {"context_settings": dict(getattr(found, settings))} if settings else {}
+        app.command(name, **options)(getattr(found, attribute))
+
+    return register
+
+
+_COMMANDS: Final[Mapping[str, Register]] = {
+    "host": _group("host"),
+    "config": _group("config"),
+    "kernel": _group("kernel"),
+    "lab": _command(f"{PACKAGE}.jupyter", "lab", "PASSED_ON"),
+    "run": _command(f"{PACKAGE}.jupyter", "run"),
+    "attach": _command(f"{PACKAGE}.jupyter", "attach"),
+    "doctor": _command(f"{PACKAGE}.doctor"),
+    "experiments": _group("experiments"),
+    "memory": _group("memory"),
+    "audit": _group("memory", "audit_commands"),
+    "outbox": _group("outbox"),
+    "fake-honcho": _command(f"{PACKAGE}.fake_honcho"),
+    "demo": _command("rlm_memory_host.demo"),
+}
+
+
+class Commands(TyperGroup):
+    """The commands by name, each built when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table; without the demo where the distribution has none."""
+        del ctx
+        return [name for name in _COMMANDS if name != "demo" or importlib.util.find_spec("rlm_memory_host.demo")]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None for none."""
+        return _built(cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+    @property
+    def commands(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """All of them, built: for whoever walks the tree."""
+        return {name: _built(name) for name in self.list_commands(None)}
+
+    @commands.setter
+    def commands(self, given: object) -> None:
+        """The base class sets what was registered: nothing, since the table above counts."""
+
+
+@cache
+def _built(name: str) -> Any:
+    app = _empty()
+    app.callback()(_nothing)
+    _COMMANDS[name](app, name)
+    group: Any = typer.main.get_command(app)
+    return group.commands[name]
+
+
+def _empty(**options: Any) -> typer.Typer:
+    return typer.Typer(
+        add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, **options
+    )
+
+
+def _nothing() -> None:
+    pass
 
 
 def application() -> Any:
     """All commands there are, as one callable."""
-    app = typer.Typer(
-        add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__help__
-    )
+    app = _empty(help=__help__, cls=Commands)
     app.callback()(_root)
-    app.add_typer(host.commands, name="host")
-    app.add_typer(config.commands, name="config")
-    app.add_typer(kernel.commands, name="kernel")
-    app.command("lab", context_settings=dict(jupyter.PASSED_ON))(jupyter.lab)
-    app.command("run")(jupyter.run)
-    app.command("attach")(jupyter.attach)
-    app.command("doctor")(doctor.command)
-    app.add_typer(experiments.commands, name="experiments")
-    app.add_typer(memory.commands, name="memory")
-    app.add_typer(memory.audit_commands, name="audit")
-    app.add_typer(outbox.commands, name="outbox")
-    app.command("fake-honcho")(fake_honcho.command)
-    if importlib.util.find_spec("rlm_memory_host.demo") is not None:
-        app.command("demo")(importlib.import_module("rlm_memory_host.demo").command)
     return typer.main.get_command(app)
 
 

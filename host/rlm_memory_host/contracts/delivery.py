@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from rlm_memory_host.contracts.ids import base32_lower, canonical_json
+from rlm_memory_host.contracts.ids import REMOTE_ID_PATTERN, base32_lower, canonical_json
 from rlm_memory_host.errors import FormatVersion, Integrity
 
 DOCUMENT_VERSION: Final = 1
@@ -48,10 +48,9 @@ MAX_METADATA_DEPTH: Final = 5
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Bytes of one outbox document; a larger file in the outbox is none."""
 
-ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,512}$"
 SESSION_PREFIX: Final = "dsh_"
 _DELIVERY_ID = re.compile(r"[0-9a-f]{64}")
-_ID = re.compile(ID_PATTERN[1:-1])
+_ID = re.compile(REMOTE_ID_PATTERN[1:-1])
 _DELIVERY_TAG = "rlm-memory/delivery/1"
 _CARD_TAG = "rlm-memory/card-delivery/1"
 
@@ -182,7 +181,7 @@ def _storable_all(value: Any) -> None:
             _storable_all(item)
 
 
-_RemoteId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+_RemoteId = Annotated[str, StringConstraints(pattern=REMOTE_ID_PATTERN)]
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_024), AfterValidator(_storable)]
 _Time = Annotated[str, StringConstraints(min_length=10, max_length=40), AfterValidator(_timestamp)]
 _Content = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CONTENT), AfterValidator(_storable)]

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlm_memory_host.contracts.delivery import ID_PATTERN
+from rlm_memory_host.contracts.ids import REMOTE_ID_PATTERN
 
-_Id = Annotated[str, Field(pattern=ID_PATTERN)]
+_Id = Annotated[str, Field(pattern=REMOTE_ID_PATTERN)]
 _Seconds = Annotated[float, Field(ge=0.1, le=86_400, strict=False)]
 
 

@@ -20,6 +20,8 @@ from typing import Any, Final
 ARTIFACT_PREFIX: Final = "art_"
 EXPERIMENT_PREFIX: Final = "exp_"
 IDENTITY_VERSION: Final = 1
+REMOTE_ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,512}$"
+"""What the memory service takes as the id of a workspace, peer, session or project."""
 
 _ARTIFACT = re.compile(r"art_[a-z2-7]{52}")
 _EXPERIMENT = re.compile(r"exp_[a-z2-7]{52}")

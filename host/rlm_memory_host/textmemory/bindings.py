@@ -38,8 +38,9 @@ def claim_of(root: Path) -> str | None:
 def project_for(store: MarkdownStore, root: Path, own_id: str) -> str:
     """The project that `root` opens: the one it is linked to when its claim says the same, else its own."""
     claim = claim_of(root)
-    linked = store.journal.manifest().bindings.get(_key(root))
-    return claim if claim is not None and claim == linked else own_id
+    if claim is None:
+        return own_id
+    return claim if claim == store.journal.manifest().bindings.get(_key(root)) else own_id
 
 
 def bind(store: MarkdownStore, root: Path, project_id: str) -> None:
