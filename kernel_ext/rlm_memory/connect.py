@@ -57,6 +57,9 @@ class Connection:
         self._hello: Pending | None = None
         self._hello_sent = 0.0
         self._lifeline: socket.socket | None = None
+        self.failures = 0
+        """Attempts to connect that failed so far."""
+        self._last_failure: errors.MemoryFault | None = None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the live connection to the host cannot be pickled; pickle `memory` itself, it connects again")
@@ -72,8 +75,11 @@ class Connection:
             self.forget()
         return self._host
 
-    def ensure(self) -> Host:
+    def ensure(self, failures: int | None = None) -> Host:
         """The host, connecting first where needed. Blocks, at most about 30 s where a host must be started.
+
+        Who waited while another caller tried and failed gets that failure too, rather than try one after the other;
+        `failures` is what the attribute was when the caller began to wait, by default now.
 
         Raises HostUnavailable (NO_HOST) with the step that failed and what to do; Forked.
         """
@@ -81,11 +87,13 @@ class Connection:
         host = self.known_host()
         if host is not None:
             return host
+        if failures is None:
+            failures = self.failures
         with prompt():
             while not self._lock.acquire(timeout=wire.TICK_SECONDS):
                 self.channel.tick()
             try:
-                return self.known_host() or self._connect()
+                return self.known_host() or self._connect_once(failures)
             finally:
                 self._lock.release()
 
@@ -100,6 +108,17 @@ class Connection:
     def close(self) -> None:
         self.forget()
         self.channel.close()
+
+    def _connect_once(self, failures: int) -> Host:
+        """Connect, unless an attempt has failed since there were `failures`. Under the lock."""
+        if self._last_failure is not None and self.failures != failures:
+            raise type(self._last_failure)(str(self._last_failure), self._last_failure.code)
+        try:
+            return self._connect()
+        except errors.MemoryFault as fault:
+            self.failures += 1
+            self._last_failure = fault
+            raise
 
     # -- the steps -------------------------------------------------------------------------------------------------
 

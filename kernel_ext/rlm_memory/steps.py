@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from rlm_memory import errors, wire
@@ -98,7 +99,7 @@ async def _take_async(step: Step, connection: Connection) -> Any:
         return await _in_thread(step)
     host = connection.known_host()
     if host is None:
-        host = await _in_thread(Work(connection.ensure))
+        host = await _in_thread(Work(partial(connection.ensure, connection.failures)))
     if isinstance(step, Meet):
         return host
     pending = _submit(step, host, connection)

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import pickle
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rlm_memory import errors, kept, sources, wire
 from rlm_memory.channel import HostChannel, Pending
+from rlm_memory.connect import Connection
 from rlm_memory.display import clean, size
 
 
@@ -99,6 +101,24 @@ def test_a_kernel_that_stood_still_does_not_take_its_host_for_dead() -> None:
     bench.channel.tick()
     assert not pending.future.done()
     assert bench.sent(wire.PING) == 1
+
+
+def test_who_waits_for_a_connection_that_fails_is_told_at_once() -> None:
+    """Ten callers and no host: one attempt, and all of them hear why; the next call tries again."""
+    route = LoopRoute()
+    connection = Connection(HostChannel(route), {"RLM_MEMORY_HOST": "comm"})
+
+    def ask(_number: int) -> str:
+        with pytest.raises(errors.HostUnavailable) as caught:
+            connection.ensure()
+        return str(caught.value)
+
+    with ThreadPoolExecutor(10) as pool:
+        said = set(pool.map(ask, range(10)))
+    assert len(said) == 1
+    assert len({request_id for request_id, _kind in route.sent}) == 1
+    ask(0)
+    assert len({request_id for request_id, _kind in route.sent}) == 2
 
 
 def test_any_answer_to_a_ping_is_a_sign_of_life() -> None:
