@@ -28,6 +28,8 @@ from rlm_memory_host.errors import HostError
 from rlm_memory_host.settings import Settings
 
 LOOK_SECONDS: Final = 30.0
+DESCRIPTORS: Final = Path("/proc/self/fd")
+"""Through it a socket is reached whose path is too long for an address."""
 JUPYTER: Final = ("jupyter-lab", "jupyter-server", "jupyter-notebook", "jupyterhub-singleuser", "jupyter")
 
 
@@ -157,14 +159,15 @@ def _answers(place: Path) -> bool:
 def socket(loaded: Settings) -> Iterator[Finding]:
     """The local socket and the host behind it."""
     path = wire.socket_path(loaded.state_root)
-    if len(os.fsencode(path)) > wire.SOCKET_PATH_BYTES and not Path("/proc/self/fd").is_dir():
+    if len(os.fsencode(path)) > wire.SOCKET_PATH_BYTES and not DESCRIPTORS.is_dir():
         text = f"its path is over {wire.SOCKET_PATH_BYTES} bytes, which this system cannot bind"
         yield Finding("socket", "problem", text, "choose a shorter state_root")
         return
     try:
         answer = dial.ask(loaded.state_root, {"type": "status"})
     except (HostError, OSError) as error:
-        yield Finding("host", "problem", f"a host is there but refuses or is silent: {error}", "rlm-memory host stop")
+        fix = "`rlm-memory host stop`; where that does not help, end the process that is named"
+        yield Finding("host", "problem", f"a host is there but refuses or is silent: {error}", fix)
         return
     ours = metadata.version("rlm-memory-host")
     if answer is None:
