@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,26 @@ def test_nothing_given_has_one_documented_constant() -> None:
 def test_known_computations_keep_their_fingerprints(query: Any, params: Any, inputs: Any, digest: str) -> None:
     """In this session, whatever the version of Python; a change here loses what everybody recorded."""
     assert fingerprints.fingerprint(query, params, inputs) == digest
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ({"query": "  select 1  \r\n\n"}, '{"query":"select 1","scheme":1}'),
+        (
+            {"query": "f", "params": {"b": 1e3, "a": [True, None, "é", 2]}},
+            r'{"params":{"map":{"\"a\"":[true,null,"é",{"int":"2"}],"\"b\"":{"float":"1000.0"}}},"query":"f","scheme":1}',
+        ),
+        (
+            {"inputs": {"n": 3, "cohorts": Recorded("exp_a", "art_x")}},
+            '{"inputs":{"cohorts":{"artifact":"art_x"},"n":{"int":"3"}},"scheme":1}',
+        ),
+        ({"params": {2, 10}}, r'{"params":{"set":["{\"int\":\"10\"}","{\"int\":\"2\"}"]},"scheme":1}'),
+    ],
+)
+def test_a_fingerprint_is_the_hash_of_its_canonical_form(given: Any, canonical: str) -> None:
+    """As anybody else would compute it: sorted keys, no spaces, tagged types, trimmed lines."""
+    assert fingerprints.fingerprint(**given) == hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def test_another_session_with_another_hash_seed_comes_to_the_same() -> None:

@@ -361,3 +361,16 @@ def test_a_host_without_notes_still_reuses(
         "False no recorded result has this fingerprint None",
     ]
     assert (kernel.run("e.lineage(c.ref)").error or "").startswith("Unsupported: ")
+
+
+def test_the_seconds_that_reuse_saved_are_told_each_time_and_in_total(kernel: Any) -> None:
+    """What the record says that the computation took; a record without a time saves none that is known."""
+    code = (
+        "e.record([1], title='slow', query='slow', source_version='v', compute_seconds=12.5)\n"
+        "e.record([2], title='untold', query='untold', source_version='v')\n"
+        "told = []\n"
+        "for query in ('slow', 'slow', 'untold', 'never'):\n"
+        "    e.get(query=query, source_version='v'); told.append(e.last_reuse.seconds_saved)\n"
+        "print(told, e.saved, e.saved.seconds)"
+    )
+    assert kernel.run(code).ok() == "[12.5, 12.5, None, None] 3 results reused, 25.0 s of computing saved 25.0\n"
