@@ -77,7 +77,7 @@ def replace_host(counting: CountingHost, kernel: Kernel) -> None:
 FORMS = {"coroutines": "await gather(range(1000), 0.002)", "threads": "spread(range(1000), 0.002, 1000)"}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["coroutines", pytest.param("threads", marks=pytest.mark.slow)])
 def test_a_host_that_is_stopped_in_the_middle_answers_each_request_once(
     form: str, counting: CountingHost, kernel: Kernel
 ) -> None:
