@@ -143,6 +143,8 @@ class TestSweeping:
         with office.open() as store:
             done = office.record(store, OLD)
             office.cards()[0].unlink()
+            soon = time.time() + 0.9 * DAY
+            assert removal.plan(store.project(office.scope()), undo_seconds=0, now=soon).is_empty
             assert sweep(office, store, ahead=0.9 * DAY).is_empty
             assert [name for name, _ in sweep(office, store).objects] == [done.artifact_id]
 

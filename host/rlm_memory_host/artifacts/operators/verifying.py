@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
-from rlm_memory.wire import ARTIFACT_CORRUPT, ARTIFACT_MISSING, INVALID_SCOPE, VALIDATION
+from rlm_memory.wire import ARTIFACT_CORRUPT, ARTIFACT_MISSING, INVALID_SCOPE, STORE_UNAVAILABLE, VALIDATION
 
 from rlm_memory_host.artifacts.commit import Parts
 from rlm_memory_host.artifacts.operators.shelf import Removed, Shelf
@@ -26,8 +26,6 @@ from rlm_memory_host.storage.objects import Check, hash_descriptor
 Kind = Literal["card", "object", "sidecar"]
 Advance = Callable[[str, int, int], None]
 """Called with (artifact id, bytes hashed of it, its bytes)."""
-
-UNREADABLE: Final = "UNREADABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class _Looked:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._find(gone.experiment_id, "card", UNREADABLE, _said(error), removed=True)
+            self._find(gone.experiment_id, "card", STORE_UNAVAILABLE, _said(error), removed=True)
             return
         except StoreError as error:
             self._find(gone.experiment_id, "card", error.code, str(error), removed=True)
@@ -139,7 +137,7 @@ class _Looked:
         except FileNotFoundError:
             return StoreError("the object is not there", ARTIFACT_MISSING)
         except OSError as error:
-            return StoreError(_said(error), UNREADABLE)
+            return StoreError(_said(error), STORE_UNAVAILABLE)
         advance = self._advance
         try:
             held = os.fstat(descriptor).st_size
@@ -151,7 +149,7 @@ class _Looked:
             # A longer file is not hashed to its end: its size says enough.
             digest = hash_descriptor(descriptor, size, self._check, told)
         except OSError as error:
-            return StoreError(_said(error), UNREADABLE)
+            return StoreError(_said(error), STORE_UNAVAILABLE)
         finally:
             os.close(descriptor)
         self._report.objects += 1
