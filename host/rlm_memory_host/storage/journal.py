@@ -1,7 +1,7 @@
 """The journal of an owner's memory: all-or-nothing changes of several files, logs and the audit chain.
 
-Owns: the write lock, the manifest, the audit log's file and salts, recovery. Does not own: what a change is
-(`textmemory.store`) or where a layer's folder lies (a function given by it checks that).
+Owns: the write lock, the manifest, recovery. Does not own: the audit log's file and salts (`auditlog`), what a change
+is (`textmemory.store`) or where a layer's folder lies (a function given by it checks that).
 
 Order of writes, under the lock: salts -> temporary files, each flushed -> manifest (temp, flush, rename, flush folder):
 the one commit point -> rename the temporary files, flush their folders -> append rows, flush -> append audit records,
@@ -11,8 +11,6 @@ flush. The manifest carries everything that follows it, so that the next holder 
 - one after it leaves files without their name, rows or records missing: they are completed from the manifest, and each
   step may be repeated (a temporary file is gone when it was renamed; rows are compared with the log's end; records have
   sequence numbers).
-
-Salts are not flushed: a lost salt makes a content hash meaningless, as a purge does, and breaks nothing.
 
 Source: design page "The memory model", Storage; "Quality", Faults.
 """
@@ -33,13 +31,13 @@ from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.memory import LOCK_SECONDS, AuditNote, Log
 from rlm_memory_host.errors import HostError, LayerUnavailable, LockTimeout, Unwritable
 from rlm_memory_host.storage import audit, ndjson
-from rlm_memory_host.storage.audit import Tail, Verification
+from rlm_memory_host.storage.audit import Verification
+from rlm_memory_host.storage.auditlog import AuditLog, OnFault, is_there, make_durable, tail_of_file
 from rlm_memory_host.storage.files import FileLayer, writing
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.manifest import FileState, Manifest, Pending, StagedFile, parse
 
 MANIFEST_BYTES: Final = 256 << 20
-_TAIL_BYTES: Final = 16_384
 _LOG_FOLDERS: Final[Mapping[Log, str]] = {
     Log.CANDIDATES: "queue",
     Log.CONFLICTS: "queue",
@@ -53,8 +51,6 @@ _LOG_FOLDERS: Final[Mapping[Log, str]] = {
 
 Locate = Callable[[str, str], Path]
 """(layer name, path below it) -> the checked absolute path. Raises LayerUnavailable."""
-OnFault = Callable[[str, str], None]
-"""(feature, code): told about what went wrong without failing the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class Journal:
         self._holder = threading.local()
         self._cached: tuple[tuple[int, int, int], Manifest] | None = None
         self._completed = -1
-        self._torn = False
+        self._audit = AuditLog(files, folder, on_fault)
         self._unfinished: tuple[StagedFile, ...] = ()
 
     # -- the lock ------------------------------------------------------------------------------------------------------
@@ -156,7 +152,7 @@ class Journal:
             return
         self._publish_files(manifest.pending.files)
         self._publish_rows(manifest.pending.rows)
-        self._publish_audit(manifest.pending.audit)
+        self._audit.publish(manifest.pending.audit)
         self._completed = manifest.serial
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -174,7 +170,7 @@ class Journal:
         `states` are manifest entries to set without writing their file (None forgets one). Raises Unwritable.
         """
         old = self.manifest()
-        records = self._records(notes, old.audit)
+        records = self._audit.records(notes, old.audit, stamp(self.clock()))
         staged = self._stage(new_files, old)
         entries = dict(old.files)
         for file, made in zip(new_files, staged, strict=True):
@@ -250,7 +246,7 @@ class Journal:
             raise
         try:
             self._publish_rows(new.pending.rows)
-            self._publish_audit(new.pending.audit)
+            self._audit.publish(new.pending.audit)
             self._completed = new.serial
         except Unwritable as error:
             self._on_fault("audit", error.code)
@@ -259,7 +255,7 @@ class Journal:
         """Undo a commit none of whose files has its name yet; otherwise it stays to be completed."""
         staged = new.pending.files
         try:
-            if all(_is_there(self.files, self._temporary_of(file)) for file in staged):
+            if all(is_there(self.files, self._temporary_of(file)) for file in staged):
                 ndjson.replace(self.files, self._manifest_path, replace(old, serial=new.serial + 1).to_json())
                 self._cached = None
                 self._discard(staged)
@@ -276,7 +272,7 @@ class Journal:
             except LayerUnavailable:
                 self._unfinished = (*self._unfinished, file)
                 continue
-            if not _is_there(self.files, temporary):
+            if not is_there(self.files, temporary):
                 continue
             with writing():
                 self.files.rename(temporary, self._locate(file.layer, file.path))
@@ -291,15 +287,15 @@ class Journal:
             by_log.setdefault(log, []).append(line.encode() + b"\n")
         for name, lines in by_log.items():
             path = self.log_path(Log(name))
-            if not self._tail(path, sum(map(len, lines))).endswith(b"".join(lines)):
+            if not tail_of_file(self.files, path, sum(map(len, lines))).endswith(b"".join(lines)):
                 make_durable(self.files, path.parent)
                 ndjson.append(self.files, path, lines)
 
-    # -- the audit chain -----------------------------------------------------------------------------------------------
+    # -- the audit log, and others -------------------------------------------------------------------------------------
     @property
     def audit_path(self) -> Path:
         """The audit log."""
-        return self.folder / "audit.ndjson"
+        return self._audit.path
 
     def log_path(self, log: Log) -> Path:
         """The file of a log."""
@@ -308,90 +304,11 @@ class Journal:
     def verify_audit(self) -> Verification:
         """Check the whole chain against the manifest. Raises OSError, FormatVersion, Integrity."""
         manifest = self.manifest()
-        try:
-            data = self.files.read_all(self.audit_path, ndjson.MAX_LOG_BYTES)
-        except FileNotFoundError:
-            data = b""
-        lines = data.split(b"\n")
-        found = audit.verify(lines[:-1], manifest.audit, manifest.pending.audit)
-        if lines[-1]:
-            torn = audit.Break(found.tail.seq + 1, "AUDIT_TORN")
-            return replace(found, breaks=(*found.breaks, torn))
-        return found
+        return self._audit.verify(manifest.audit, manifest.pending.audit)
 
     def audit_fault(self) -> str:
         """Why the log does not end with the record that the manifest remembers; "" when it does. A quick look."""
-        broken = self._broken(self.manifest().audit)
-        return broken[0] if broken else ""
-
-    def _records(self, notes: Sequence[AuditNote], remembered: Tail) -> list[dict[str, Any]]:
-        now = stamp(self.clock())
-        tail = remembered
-        records: list[dict[str, Any]] = []
-        if notes and (broken := self._broken(remembered)):
-            reason, last = broken
-            records.append(audit.segment(reason, last, remembered, now))
-            tail = audit.tail_of(records[-1])
-            self._on_fault("audit", reason)
-        for note in self._with_torn(notes):
-            salted = self._salted(note, tail.seq + 1)
-            records.append(audit.record(note, tail, now, salted))
-            tail = audit.tail_of(records[-1])
-        return records
-
-    def _with_torn(self, notes: Sequence[AuditNote]) -> Sequence[AuditNote]:
-        if not notes or not (self._torn or self._tail(self.audit_path, 1)[-1:] not in (b"", b"\n")):
-            return notes
-        self._torn = False
-        return (AuditNote("audit-torn", "host", code="AUDIT_TORN"), *notes)
-
-    def _broken(self, remembered: Tail) -> tuple[str, Tail] | None:
-        """Why the log does not end with the remembered record, and what it ends with; None when it does."""
-        end = self._tail(self.audit_path, _TAIL_BYTES)
-        whole = end.rpartition(b"\n")[0]
-        row = ndjson.decode(whole.rpartition(b"\n")[2]) if whole else None
-        last = audit.tail_of(row) if row else Tail()
-        if last == remembered or (remembered.seq == 0 and not whole):
-            return None
-        if row is None:
-            return ("AUDIT_DAMAGED" if whole else "AUDIT_MISSING"), Tail(remembered.seq, audit.ZEROS)
-        return ("AUDIT_SHORTENED" if last.seq < remembered.seq else "AUDIT_REPLACED"), last
-
-    def _publish_audit(self, records: Sequence[Mapping[str, Any]]) -> None:
-        if not records:
-            return
-        end = self._tail(self.audit_path, _TAIL_BYTES).rpartition(b"\n")[0]
-        row = ndjson.decode(end.rpartition(b"\n")[2]) if end else None
-        last = audit.tail_of(row).seq if row else 0
-        missing = [record for record in records if audit.tail_of(record).seq > last]
-        if missing and missing[0].get("prev") != (audit.tail_of(row).hash if row else audit.ZEROS):
-            self._on_fault("audit", "AUDIT_SHORTENED" if row else "AUDIT_MISSING")
-        torn = ndjson.append(self.files, self.audit_path, [ndjson.encode(record) for record in missing])
-        if torn:
-            self._torn = True
-            self._on_fault("audit", "AUDIT_TORN")
-
-    def _salted(self, note: AuditNote, seq: int) -> tuple[str, ...]:
-        if not note.contents:
-            return ()
-        salt = os.urandom(16)
-        folder = self.make_folders(".state/salts")
-        row = {"seq": seq, "target": note.target, "salt": salt.hex()}
-        ndjson.append(self.files, folder / salt_name(note.target), [ndjson.encode(row)], durable=False)
-        return tuple(audit.salted_hash(salt, text) for text in note.contents)
-
-    # -- small things --------------------------------------------------------------------------------------------------
-    def _tail(self, path: Path, count: int) -> bytes:
-        try:
-            descriptor = self.files.open_read(path)
-        except FileNotFoundError:
-            return b""
-        try:
-            size = os.fstat(descriptor).st_size
-            wanted = min(size, max(count, _TAIL_BYTES))
-            return os.pread(descriptor, wanted, size - wanted)
-        finally:
-            os.close(descriptor)
+        return self._audit.fault(self.manifest().audit)
 
     def _temporary_of(self, file: StagedFile) -> Path:
         return self._locate(file.layer, file.path).with_name(file.temporary)
@@ -399,30 +316,3 @@ class Journal:
     def _discard(self, staged: Iterable[StagedFile]) -> None:
         for file in staged:
             ndjson.discard(self.files, self._temporary_of(file))
-
-
-def salt_name(target: str) -> str:
-    """The file in `.state/salts/` that holds the salts of a target."""
-    return hashlib.sha256(target.encode("utf-8", "surrogatepass")).hexdigest()[:2] + ".ndjson"
-
-
-def make_durable(files: FileLayer, folder: Path) -> Path:
-    """Make a folder and those above it where they are missing, and flush each new one's parent. Raises Unwritable."""
-    missing: list[Path] = []
-    above = folder
-    while not _is_there(files, above):
-        missing.append(above)
-        above = above.parent
-    with writing():
-        for step in reversed(missing):
-            if files.make_folder(step):
-                files.fsync_folder(step.parent)
-    return folder
-
-
-def _is_there(files: FileLayer, path: Path) -> bool:
-    try:
-        files.stat(path)
-    except FileNotFoundError:
-        return False
-    return True

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from rlm_memory_host.errors import Unwritable
 from rlm_memory_host.storage import ndjson
+from rlm_memory_host.storage.auditlog import make_durable
 from rlm_memory_host.storage.files import FileLayer
-from rlm_memory_host.storage.journal import make_durable
 from rlm_memory_host.storage.topics import TopicFile
 
 _MAX_BYTES = 8 << 20

@@ -18,8 +18,9 @@ from typing import Final, Literal
 
 from rlm_memory_host.errors import HostError
 from rlm_memory_host.storage import ndjson
+from rlm_memory_host.storage.auditlog import make_durable
 from rlm_memory_host.storage.files import FileLayer
-from rlm_memory_host.storage.journal import make_durable, stamp, utc_now
+from rlm_memory_host.storage.journal import stamp, utc_now
 
 FeatureState = Literal["on", "off", "degraded", "unavailable"]
 FEATURES: Final = (

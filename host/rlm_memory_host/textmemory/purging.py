@@ -33,7 +33,7 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.errors import NotFound, ToolInput
 from rlm_memory_host.storage import names, ndjson
-from rlm_memory_host.storage.journal import salt_name
+from rlm_memory_host.storage.auditlog import salt_name
 from rlm_memory_host.storage.topics import TopicFile
 from rlm_memory_host.textmemory.store import MarkdownStore, evidence_name
 

@@ -47,8 +47,9 @@ from rlm_memory_host.errors import (
     VersionConflict,
 )
 from rlm_memory_host.storage import names, ndjson, topics
+from rlm_memory_host.storage.auditlog import OnFault, make_durable
 from rlm_memory_host.storage.files import FileLayer
-from rlm_memory_host.storage.journal import Journal, NewFile, OnFault, make_durable, utc_now
+from rlm_memory_host.storage.journal import Journal, NewFile, utc_now
 from rlm_memory_host.storage.manifest import FileState
 from rlm_memory_host.storage.topics import TopicFile
 from rlm_memory_host.textmemory import digests
