@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -107,40 +108,56 @@ def keep(
     host: Host = yield Meet()
     exports: Path = yield Work(lambda: sources.exports_folder(host.session_dir))
     if path is not None:
-        staged: sources.Staged = yield Work(lambda: sources.stage(path, exports), discard=sources.Staged.remove)
-        kind = media_type or sources.media_type(path)
-        request: dict[str, Any] = {
-            "media_type": kind,
-            "summary": f"File, {display.size(staged.size)}, {kind.split(';')[0]}.",
-        }
-        made: dict[str, Any] = {"codec": "file"}
-        lineage: dict[str, Any] = {"file_name": staged.name}
+        ready = yield from _of_file(path, exports, media_type)
     else:
-        encoded: Any = yield Work(lambda: _encode(obj, exports, lossy, image), discard=lambda made: _drop(made.path))
-        staged = sources.Staged(encoded.path, True, encoded.path.name, 0)
-        request = {"media_type": encoded.media_type, "summary": encoded.summary[:SUMMARY_CHARACTERS]}
-        if encoded.shape is not None:
-            request["shape"] = list(encoded.shape)
-        if encoded.columns is not None:
-            request["columns"] = [name[:COLUMN_CHARACTERS] for name in encoded.columns[:COLUMNS]]
-        made = {"codec": encoded.codec, "preview": encoded.preview}
-        lineage = {"lossy_changes": list(encoded.changes)} if encoded.changes else {}
-    # By this the host tells, when the same result is recorded again, that nobody wrote this summary.
-    lineage["made_summary"] = request["summary"]
+        ready = yield from _of_object(obj, exports, lossy, image)
+    request = ready.request
     try:
         if digest == fingerprints.NOTHING_GIVEN:
             digest = fingerprints.nothing_given(wire.codec_name(request["media_type"]))
-        request |= {**labels, "source_path": str(staged.path), "query_fingerprint": digest}
+        # By this the host tells, when the same result is recorded again, that nobody wrote this summary.
+        lineage = {**ready.lineage, "made_summary": request["summary"], **notes.get("lineage", {})}
+        request |= {**labels, "source_path": str(ready.staged.path), "query_fingerprint": digest}
         value: Mapping[str, Any] = yield from tool("memory_artifact_record", request)
     finally:
-        staged.remove()
+        ready.staged.remove()
     warnings = list(cast("Iterable[str]", value.get("warnings") or ()))
-    warnings += yield from _annotate(
-        str(value.get("experiment_id")), {**notes, **made, "lineage": {**lineage, **notes.get("lineage", {})}}, host
-    )
+    warnings += yield from _annotate(str(value.get("experiment_id")), {**notes, **ready.made, "lineage": lineage}, host)
     recorded = _recorded(request, value, warnings)
     remember(recorded.experiment_id)
     return recorded
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A file in exports/, what the host is asked to record of it, and what goes beside the card."""
+
+    staged: sources.Staged
+    request: dict[str, Any]
+    made: dict[str, Any]
+    lineage: dict[str, Any]
+
+
+def _of_file(path: Path, exports: Path, media_type: str | None) -> Steps[_Ready]:
+    staged: sources.Staged = yield Work(lambda: sources.stage(path, exports), discard=sources.Staged.remove)
+    kind = media_type or sources.media_type(path)
+    summary = f"File, {display.size(staged.size)}, {kind.split(';')[0]}."
+    return _Ready(staged, {"media_type": kind, "summary": summary}, {"codec": "file"}, {"file_name": staged.name})
+
+
+def _of_object(obj: Any, exports: Path, lossy: bool, image: str | None) -> Steps[_Ready]:
+    encoded: Any = yield Work(lambda: _encode(obj, exports, lossy, image), discard=lambda made: _drop(made.path))
+    request: dict[str, Any] = {"media_type": encoded.media_type, "summary": encoded.summary[:SUMMARY_CHARACTERS]}
+    if encoded.shape is not None:
+        request["shape"] = list(encoded.shape)
+    if encoded.columns is not None:
+        request["columns"] = [name[:COLUMN_CHARACTERS] for name in encoded.columns[:COLUMNS]]
+    return _Ready(
+        sources.Staged(encoded.path, True, encoded.path.name, 0),
+        request,
+        {"codec": encoded.codec, "preview": encoded.preview},
+        {"lossy_changes": list(encoded.changes)} if encoded.changes else {},
+    )
 
 
 def lineage_notes(
