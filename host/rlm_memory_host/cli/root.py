@@ -22,9 +22,9 @@ Register = Callable[[typer.Typer, str], None]
 """Puts one command, with what its module defines, into an application."""
 
 
-def _group(module: str, attribute: str = "commands") -> Register:
+def _group(module: str) -> Register:
     def register(app: typer.Typer, name: str) -> None:
-        app.add_typer(getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute), name=name)
+        app.add_typer(importlib.import_module(f"{PACKAGE}.{module}").commands, name=name)
 
     return register
 
@@ -48,7 +48,7 @@ _COMMANDS: Final[Mapping[str, Register]] = {
     "doctor": _command(f"{PACKAGE}.doctor"),
     "experiments": _group("experiments"),
     "memory": _group("memory"),
-    "audit": _group("memory", "audit_commands"),
+    "audit": _group("audit"),
     "outbox": _group("outbox"),
     "fake-honcho": _command(f"{PACKAGE}.fake_honcho"),
     "demo": _command("rlm_memory_host.demo"),
