@@ -444,13 +444,19 @@ def quiet_change(entries: Entries) -> Entries:
     return {**entries, name: entries[name][:-1] + b"!"}
 
 
+def quiet_card(entries: Entries) -> Entries:
+    """A card changed under an unchanged manifest; its ids still follow from it."""
+    name = first_card(entries)
+    return {**entries, name: entries[name].replace(b"Aggregate response", b"Aggregate nonsense")}
+
+
 def control_characters(entries: Entries) -> Entries:
     name = first_card(entries)
     card = json.loads(entries[name])
     return relisted({**entries, name: json.dumps({**card, "title": "\x1b[2J"}).encode()})
 
 
-@pytest.mark.parametrize("change", [wrong_bytes, wrong_card, quiet_change, control_characters])
+@pytest.mark.parametrize("change", [wrong_bytes, wrong_card, quiet_change, quiet_card, control_characters])
 def test_a_fault_of_one_experiment_refuses_that_one_and_takes_the_others(
     tmp_path: Path, change: Callable[[Entries], Entries]
 ) -> None:
