@@ -18,6 +18,7 @@ from rlm_memory import wire
 
 from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchPage, SearchRequest
 from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.tools.schema import output
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 FALLIBLE: Final = (
@@ -118,7 +119,7 @@ def artifact_tools(store: ArtifactPort) -> list[Tool]:
                 "load them. Records nothing else and sends nothing away by itself. Do not record secrets. " + FALLIBLE
             ),
             arguments=RecordArguments,
-            output=_output(
+            output=output(
                 experiment_id="string",
                 artifact_id="string",
                 sha256="string",
@@ -141,7 +142,7 @@ def artifact_tools(store: ArtifactPort) -> list[Tool]:
                 "the source version you name. Open the file and read only what you need. " + FALLIBLE
             ),
             arguments=ResolveArguments,
-            output=_output(
+            output=output(
                 path="string",
                 experiment_id="string",
                 artifact="object",
@@ -165,15 +166,6 @@ def artifact_tools(store: ArtifactPort) -> list[Tool]:
             repeatable=True,
         ),
     ]
-
-
-def _output(**types: str | list[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {name: {"type": kind} for name, kind in types.items()},
-        "required": list(types),
-        "additionalProperties": False,
-    }
 
 
 def fitting_page(store: ArtifactPort, scope: Scope, request: SearchRequest) -> SearchPage:

@@ -26,6 +26,7 @@ from rlm_memory_host.recall.envelope import escaped, render
 from rlm_memory_host.recall.items import Found
 from rlm_memory_host.tools.artifacts import FALLIBLE, ArtifactPort, SearchArguments, card_line, fitting_page
 from rlm_memory_host.tools.memory_arguments import RecallArguments
+from rlm_memory_host.tools.schema import output
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 REMOTE_SECONDS: Final = 1.5
@@ -64,8 +65,8 @@ class NoteServices:
 
 def note_tools(services: NoteServices) -> list[Tool]:
     """The four tools, in the order in which they are listed."""
-    hits = _output(results="array", total="integer", cursor=["string", "null"], warnings="array")
-    queued = _output(id="string", state="string", queued="boolean", delivery_id="string", warnings="array")
+    hits = output(results="array", total="integer", cursor=["string", "null"], warnings="array")
+    queued = output(id="string", state="string", queued="boolean", delivery_id="string", warnings="array")
     return [
         Tool(
             "memory_search",
@@ -79,7 +80,7 @@ def note_tools(services: NoteServices) -> list[Tool]:
             "memory_recall",
             f"Ask the remote memory a focused question. {FALLIBLE}",
             RecallArguments,
-            _output(items="array", answer=["string", "null"], warnings="array"),
+            output(items="array", answer=["string", "null"], warnings="array"),
             lambda arguments, call: _recall(services, arguments, call),
         ),
         Tool(
@@ -99,15 +100,6 @@ def note_tools(services: NoteServices) -> list[Tool]:
             ),
         ),
     ]
-
-
-def _output(**types: str | list[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {name: {"type": kind} for name, kind in types.items()},
-        "required": list(types),
-        "additionalProperties": False,
-    }
 
 
 def _search(services: NoteServices, arguments: SearchArguments, call: Call) -> ToolResult:

@@ -24,7 +24,9 @@ from rlm_memory_host.textmemory.notes import Note, Recorded
 from rlm_memory_host.textmemory.quotes import verify
 from rlm_memory_host.textmemory.service import narrowed
 from rlm_memory_host.tools.artifacts import FALLIBLE
-from rlm_memory_host.tools.memories import TextServices, forgotten, item_value, read_items
+from rlm_memory_host.tools.memories import TextServices, read_items
+from rlm_memory_host.tools.memory_values import FORGOTTEN, forgotten, item_value
+from rlm_memory_host.tools.schema import output
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 _Short = Annotated[str, StringConstraints(max_length=1024)]
@@ -44,17 +46,8 @@ class _Camel(Arguments):
     )
 
 
-def _tool(name: str, text: str, model: type[Arguments], output: dict[str, Any], run: Run) -> Tool:
-    return Tool(name, f"{text} {FALLIBLE}", model, output, run)
-
-
-def _object(*required: str, **types: str | list[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {name: {"type": kind} for name, kind in types.items()},
-        "required": list(required) or list(types),
-        "additionalProperties": False,
-    }
+def _tool(name: str, text: str, model: type[Arguments], shape: dict[str, Any], run: Run) -> Tool:
+    return Tool(name, f"{text} {FALLIBLE}", model, shape, run)
 
 
 def _own_words(services: TextServices, call: Call, content: str) -> str:
@@ -153,17 +146,17 @@ def runtime_tools(services: TextServices) -> list[Tool]:
         done = forget(services.memory, services.caller(call), memory_id=arguments.memory_id, tool="memory_forget")
         return forgotten(done)
 
-    hits = _object(results="array", total="integer")
+    hits = output(results="array", total="integer")
     return [
         _tool(
             "memory_search", "Search active memories of this workspace, or global ones.", RuntimeSearch, hits, search
         ),
-        _tool("memory_read", "Read one memory by its id.", RuntimeRead, _object(items="array", warnings="array"), read),
+        _tool("memory_read", "Read one memory by its id.", RuntimeRead, output(items="array", warnings="array"), read),
         _tool(
             "memory_propose",
             "Propose a durable fact. Preferences and facts about people wait for a person unless the user said them.",
             RuntimePropose,
-            _object(
+            output(
                 memory_id="string",
                 relation="string",
                 state="string",
@@ -175,22 +168,8 @@ def runtime_tools(services: TextServices) -> list[Tool]:
             propose,
         ),
         _tool("memory_list", "List memories by scope and topic.", RuntimeList, hits, listing),
-        _tool("memory_forget", "Archive a memory when the user asks for it.", RuntimeRead, _FORGOTTEN, drop),
+        _tool("memory_forget", "Archive a memory when the user asks for it.", RuntimeRead, FORGOTTEN, drop),
     ]
-
-
-_FORGOTTEN: Final = _object(
-    id="string",
-    action="string",
-    state="string",
-    version="integer",
-    title="string",
-    remains="array",
-    rawSessionRetained="boolean",
-    withdrawn="integer",
-    choices="array",
-    reason="string",
-)
 
 
 # -- plugin ------------------------------------------------------------------------------------------------------------
@@ -245,34 +224,34 @@ def plugin_tools(services: TextServices, status: Tool) -> list[Tool]:
             "memory_recall",
             "Recall memories about a query, within a budget.",
             PluginRecall,
-            _object(
+            output(
                 items="array", tier="string", spentChars="integer", sessionSpentChars="integer", dedupedIds="array",
                 degradationReasons="array",
             ),
             _plugin_recall(services),
         ),
         _tool(
-            "memory_expand", "Read one memory whole.", PluginExpand, _object(items="array", warnings="array"),
+            "memory_expand", "Read one memory whole.", PluginExpand, output(items="array", warnings="array"),
             _expand(services),
         ),
-        _tool("memory_forget", "Archive a memory when the user asks.", PluginExpand, _FORGOTTEN, _drop(services)),
+        _tool("memory_forget", "Archive a memory when the user asks.", PluginExpand, FORGOTTEN, _drop(services)),
         _tool(
             "memory_consolidate", "Say what ageing would move; changes nothing.", PluginConsolidate,
-            _object(dryRun="boolean", steps="array", held="boolean"), _consolidate(services),
+            output(dryRun="boolean", steps="array", held="boolean"), _consolidate(services),
         ),
         status,
         _tool(
             "memory_feedback", "Say whether a memory was useful, wrong or stale.", PluginFeedback,
-            _object(ok="boolean", id="string"), _feedback(services),
+            output(ok="boolean", id="string"), _feedback(services),
         ),
         _tool(
             "memory_habits", "List habits and candidates; only a person changes them.", PluginNothing,
-            _object(habits="array"), _habits(services),
+            output(habits="array"), _habits(services),
         ),
     ]  # fmt: skip
 
 
-_REMEMBERED: Final = _object(
+_REMEMBERED: Final = output(
     ok="boolean",
     id="string",
     version="integer",

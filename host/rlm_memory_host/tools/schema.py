@@ -51,6 +51,16 @@ def _plain(node: object) -> object:
     }
 
 
+def output(**types: str | list[str]) -> dict[str, Any]:
+    """The flat output schema of a value with exactly these fields."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in types.items()},
+        "required": list(types),
+        "additionalProperties": False,
+    }
+
+
 def problem_with(value: Mapping[str, Any], output: Mapping[str, Any]) -> str | None:
     """What is wrong with a tool's value, by its flat output schema; None when nothing is."""
     properties = cast("Mapping[str, Mapping[str, Any]]", output.get("properties", {}))
