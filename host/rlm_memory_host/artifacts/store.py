@@ -46,8 +46,9 @@ from rlm_memory_host.contracts.records import (
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import Disposed, SettingsError, StoreError, ToolCancelled
 from rlm_memory_host.storage.cards import CardReader, encode_sidecar, publish, read_sidecar, write_temporary
-from rlm_memory_host.storage.catalogue import Catalogue, IndexHome
+from rlm_memory_host.storage.catalogue import Catalogue
 from rlm_memory_host.storage.files import FileLayer, writing
+from rlm_memory_host.storage.index_saved import IndexHome
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.objects import Progress, Stager, Verifier
 from rlm_memory_host.storage.paths import ProjectLayout

@@ -1,8 +1,8 @@
 """The catalogue of a project: which cards there are, and the index that finds them.
 
 Owns: the view of `cards/`, kept true to the folder whoever writes to it. Does not own: the files' format (`cards`), the
-index (`index`), what a card's terms are (`index_cards`), the commit (`artifacts.commit`). All of it is derived from the
-cards. A large project's index is saved under the state root and taken up again at the next start.
+index (`index`), how it is kept between starts (`index_saved`), what a card's terms are (`index_cards`), the commit
+(`artifacts.commit`). All of it is derived from the cards.
 
 Every call asks one `stat` of the folder and reads 24 bytes of the lock's file. When either tells of a change, the
 journal beside the cards (`cardjournal`) is followed: if hosts alone changed the folder since, only the cards they name
@@ -28,23 +28,23 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlm_memory.wire import INVALID_SCOPE
 
 from rlm_memory_host.contracts.records import Diagnostic
 from rlm_memory_host.errors import NotFound, StoreError
-from rlm_memory_host.storage import index_file
-from rlm_memory_host.storage.cardjournal import CardIdentity, CardJournal, Entry, Kind, Position, Signature, follow
+from rlm_memory_host.storage import index_saved
+from rlm_memory_host.storage.cardjournal import CardJournal, Entry, Kind, Position, Signature, follow
 from rlm_memory_host.storage.cards import CardFile, card_identity, read_card_file
 from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.index import Index
 from rlm_memory_host.storage.index_build import Builder, build
 from rlm_memory_host.storage.index_cards import artifact_facet, card_weights, document_of, facets, size_facet
 from rlm_memory_host.storage.index_packed import PackedPart, numpy
+from rlm_memory_host.storage.index_saved import IndexHome, Saved, Skipped
 from rlm_memory_host.storage.index_tally import Tally
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.objects import file_clock_ns
@@ -64,14 +64,6 @@ _LOOKED_AT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class IndexHome:
-    """Where saved indexes lie, and the thread that packs and saves them (`submit` runs a call in it, or drops it)."""
-
-    folder: Path
-    submit: Callable[[Callable[[], None]], None]
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """What a search found, and the collection that it saw. `is_same` is False where that is not the one asked for."""
 
@@ -79,12 +71,6 @@ class View:
     epoch: int
     horizon: int
     is_same: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Skipped:
-    identity: CardIdentity | None
-    diagnostic: Diagnostic
 
 
 class Catalogue:
@@ -107,7 +93,7 @@ class Catalogue:
         self._lock = threading.RLock()
         self._index = Index()
         self._tally = Tally()
-        self._skipped: dict[str, _Skipped] = {}
+        self._skipped: dict[str, Skipped] = {}
         self._signature: Signature | None = None
         self._doubt = 0
         self._position = Position()
@@ -285,7 +271,7 @@ class Catalogue:
         except StoreError as error:
             diagnostic = Diagnostic(name, error.code, str(error))
         self._drop(experiment)
-        self._skipped[experiment] = _Skipped(card_identity(state), diagnostic)
+        self._skipped[experiment] = Skipped(card_identity(state), diagnostic)
         return None
 
     def _put(self, file: CardFile, written: bytes) -> None:
@@ -303,29 +289,14 @@ class Catalogue:
 
     # -- the saved index ---------------------------------------------------------------------------------------------
 
-    def _path(self, home: IndexHome) -> Path:
-        return home.folder / index_file.index_name(self._layout.folder.name, self._layout.folder)
-
     def _take_up(self) -> None:
         """Begin with the saved index, if there is one that can be trusted; the folder decides what became of it."""
-        if self._home is None or not self._path(self._home).exists() or numpy() is None:
+        found = None if self._home is None else index_saved.load(self._files, self._home, self._layout)
+        if found is None:
             return
-        loaded = index_file.load(self._files, self._path(self._home))
-        if loaded is None:
-            return
-        arrays, facts = loaded
-        if facts.get("project") != self._layout.folder.name:
-            return
-        self._index = Index(PackedPart(arrays))
-        self._tally = Tally(facts["tally"])
-        self._skipped = {
-            name: _Skipped(None if identity is None else (identity[0], identity[1], identity[2], identity[3]), found)
-            for name, identity, *rest in facts["skipped"]
-            for found in [Diagnostic(*rest)]
-        }
-        one, two, three, four = facts["signature"]
-        self._signature, self._doubt = (one, two, three, four), facts["doubt"]
-        self._position = Position(*facts["position"])
+        packed, saved = found
+        self._index, self._tally, self._skipped = Index(packed), Tally(saved.tally), dict(saved.skipped)
+        self._signature, self._doubt, self._position = saved.signature, saved.doubt, saved.position
 
     def _pack_if_worth(self) -> None:
         if self._home is None or self._is_packing or len(self._index) < PACK_FROM or numpy() is None:
@@ -339,36 +310,23 @@ class Catalogue:
         """Pack what there is, save it, and go on with it. Runs in the thread of the home, without the lock."""
         try:
             with self._lock:
-                facts = self._facts()
+                saved = self._saved()
                 pending = self._index.begin_packing()
             packed = pending.packed
             if packed is None or len(pending.memory) or len(packed) < packed.size:
                 packed = build(*(part for part in (packed, pending.memory) if part is not None))
-            if self._home is not None and facts is not None:
-                with contextlib.suppress(OSError):
-                    self._files.make_folder(self._home.folder)
-                    index_file.save(self._files, self._path(self._home), packed.arrays, facts)
+            if self._home is not None and saved is not None:
+                index_saved.save(self._files, self._home, self._layout, packed, saved)
             with self._lock:
                 self._index.end_packing(pending, packed)
                 self._is_saved = True
         finally:
             self._is_packing = False
 
-    def _facts(self) -> dict[str, Any] | None:
+    def _saved(self) -> Saved | None:
         if self._signature is None:
             return None
-        skipped = [
-            [name, item.identity, item.diagnostic.name, item.diagnostic.code, item.diagnostic.reason]
-            for name, item in self._skipped.items()
-        ]
-        return {
-            "project": self._layout.folder.name,
-            "signature": self._signature,
-            "doubt": self._doubt,
-            "position": [self._position.generation, self._position.offset],
-            "tally": self._tally.facts(),
-            "skipped": skipped,
-        }
+        return Saved(self._signature, self._doubt, self._position, self._tally.facts(), dict(self._skipped))
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
