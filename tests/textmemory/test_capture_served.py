@@ -100,9 +100,12 @@ def test_a_model_proposes_every_ten_turns_and_a_person_decides(
         assert kernel.run("print(len(memory.search('buoy orange', kind='fact')))").ok().strip() == "0"
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     "damage",
-    ["manifest", "topic", "folder", "log", "newer", "root"],
+    ["manifest", "topic", "root", *(pytest.param(name, marks=SLOW) for name in ("folder", "log", "newer"))],
 )
 def test_a_damaged_memory_is_reported_and_results_go_on(
     state_root: Path, start_kernel: Callable[..., Any], damage: str

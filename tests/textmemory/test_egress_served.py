@@ -92,6 +92,8 @@ def test_recall_takes_in_the_service_filters_what_was_forgotten_and_never_waits_
 
         plant("The harbour master answers on channel twelve.")
         plant("The harbour of another project is closed.", project_id="other")
+        # The service's filter lets this one through: it asks for less than it should.
+        plant("The harbour of another project has moved.", repository_id="git-another")
         found = kernel.run("hits = memory.search('harbour')\nprint([(h.kind, h.text) for h in hits])").ok()
         assert "('remote', 'The harbour master answers on channel twelve.')" in found
         assert "another project" not in found
