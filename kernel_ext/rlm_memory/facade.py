@@ -1,6 +1,7 @@
 """`memory`: what `%load_ext rlm_memory` puts into the namespace.
 
 Owns: the object, its async side, status. Holds no socket, credential, path or data; a pickle of it names a function.
+What the methods need is imported when one is looked at: a notebook that only loads the extension pays for little.
 
 Source: design page "Overview", In the notebook; "Kernel <-> host", Snapshots.
 """
@@ -8,21 +9,30 @@ Source: design page "Overview", In the notebook; "Kernel <-> host", Snapshots.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from rlm_memory import errors, fingerprints
+from rlm_memory import errors, later
 from rlm_memory.connect import Host
-from rlm_memory.experiments import AsyncExperiments, Experiments, async_experiments, experiments
 from rlm_memory.kept import kept, state
-from rlm_memory.results import Status
 from rlm_memory.steps import Meet, Steps
-from rlm_memory.textmemory import AsyncTextMethods, TextMethods
 from rlm_memory.tools import tool
 from rlm_memory.twins import awaited, blocking
+
+_TEXTS: Final = ("search", "recall", "read", "record", "remember", "correct", "forget")
+
+if TYPE_CHECKING:
+    from rlm_memory.experiments import AsyncExperiments, Experiments
+    from rlm_memory.results import Status
+    from rlm_memory.textmemory import AsyncTextMethods, TextMethods
+else:
+    TextMethods = later.methods("rlm_memory.textmemory", "TextMethods", _TEXTS)
+    AsyncTextMethods = later.methods("rlm_memory.textmemory", "AsyncTextMethods", _TEXTS)
 
 
 def status() -> Steps[Status]:
     """Whether a host answers, which one, and its content-free counts. A missing host is told, not raised."""
+    from rlm_memory.results import Status
+
     try:
         host: Host = yield Meet()
     except errors.HostUnavailable as error:
@@ -56,6 +66,8 @@ class Memory(TextMethods):
     @property
     def experiments(self) -> Experiments:
         """Exact results: record, search, resolve, load, preview, get."""
+        from rlm_memory.experiments import experiments
+
         return experiments
 
     @property
@@ -66,6 +78,8 @@ class Memory(TextMethods):
     @property
     def fingerprint(self) -> Callable[..., str]:
         """`memory.fingerprint(query=, params=, inputs=)`: the digest that `record` and `get` make of them."""
+        from rlm_memory import fingerprints
+
         return fingerprints.fingerprint
 
     def __dir__(self) -> list[str]:
@@ -87,6 +101,8 @@ class AsyncMemory(AsyncTextMethods):
     @property
     def experiments(self) -> AsyncExperiments:
         """The async twins of `memory.experiments`."""
+        from rlm_memory.experiments import async_experiments
+
         return async_experiments
 
     def __dir__(self) -> list[str]:

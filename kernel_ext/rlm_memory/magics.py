@@ -3,7 +3,8 @@
 Owns: the options, running a cell's statements, and which names the shell gets and loses. Does not own: the decision
 and the record (`computations.py`), what a cell reads (`surroundings.py`).
 
-A reused cell is not run: its value is loaded, and nothing else that the cell would have set exists.
+A reused cell is not run: its value is loaded, and nothing else that the cell would have set exists. What running needs
+is imported when a magic is first used.
 
 Source: design page "Overview", In the notebook.
 """
@@ -18,14 +19,16 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from rlm_memory import errors, recording, surroundings
-from rlm_memory.computations import Computation, computation
+from rlm_memory import errors
 from rlm_memory.kept import state
 from rlm_memory.kernel import connection
-from rlm_memory.results import Recorded
 from rlm_memory.steps import run
+
+if TYPE_CHECKING:
+    from rlm_memory.computations import Computation
+    from rlm_memory.results import Recorded
 
 NAMES: Final = (("cell", "experiment"), ("line", "keep"))
 
@@ -115,6 +118,8 @@ def _parsed(options: _Options, line: str) -> argparse.Namespace:
 
 def keep_variable(shell: Any, line: str) -> Recorded:
     """`%keep table --title "…"`: record what a name holds now."""
+    from rlm_memory import recording
+
     told = _parsed(_keep_options(), line)
     value = _variable(shell, told.name, "%keep")
     steps = recording.record(
@@ -150,6 +155,9 @@ class _Cell:
 
 def run_cell(shell: Any, line: str, cell: str) -> Any:
     """Reuse the result of the cell, or run it and record; prints which, and why. Returns the value for display."""
+    from rlm_memory import surroundings
+    from rlm_memory.computations import computation
+
     told = _parsed(_cell_options(), line)
     if not told.title:
         raise errors.Invalid('%%experiment: --title "…" is missing')

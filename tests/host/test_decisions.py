@@ -17,6 +17,7 @@ from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.process import ProcessId
 from rlm_memory_host.tools import schema
 from rlm_memory_host.tools.artifacts import RecordArguments, SearchArguments
+from rlm_memory_host.tools.notes import NoteServices, note_tools
 from rlm_memory_host.tools.policy import Switches, decide
 from rlm_memory_host.tools.status import Feature, overall
 from rlm_memory_host.tools.tool import Arguments, Registry, Tool, ToolResult
@@ -128,6 +129,11 @@ class TestPolicy:
 
 class TestSchema:
     @pytest.mark.parametrize("model", [SearchArguments, RecordArguments])
+    def test_without_text_memory_only_what_reads_is_served_twice(self) -> None:
+        """After a lost host a search or a question is asked again; a note or a correction never is."""
+        tools = note_tools(NoteServices(None, None, lambda *_: None))
+        assert {tool.name for tool in tools if tool.repeatable} == {"memory_search", "memory_recall"}
+
     def test_input_schemas_are_flat(self, model: type[Arguments]) -> None:
         """Models of many makers read them: no references, no unions with null, nothing unknown accepted."""
         text = json.dumps(schema.parameters(model))

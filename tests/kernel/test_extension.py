@@ -105,16 +105,50 @@ def test_a_taken_name_is_left_alone_with_one_warning(host: FakeHost, start_kerne
 
 
 def test_loading_is_light_and_needs_no_host(state_root: Path, start_kernel: Callable[..., Any]) -> None:
-    """No data package is imported, nothing is started, and `status` says why there is no host."""
+    """No data package is imported nor what only calls need, nothing is started; `status` says why there is no host."""
     kernel = start_kernel(RLM_MEMORY_HOST="none")
     kernel.run("%load_ext rlm_memory").ok()
-    heavy = "import sys; print([m for m in ('pandas', 'numpy', 'pyarrow', 'pydantic') if m in sys.modules])"
+    heavy = (
+        "import sys\nours = ('results', 'experiments', 'recording', 'computations', 'textmemory', 'codecs')\n"
+        "names = ['pandas', 'numpy', 'pyarrow', 'pydantic', *(f'rlm_memory.{m}' for m in ours)]\n"
+        "print([m for m in names if m in sys.modules])"
+    )
     assert kernel.run(heavy).ok().strip() == "[]"
     assert "RLM_MEMORY_HOST=none" in kernel.run("memory.status()").ok()
     error = kernel.run("memory.experiments.search('x')").error
     assert error is not None
     assert error.startswith("HostUnavailable: RLM_MEMORY_HOST=none")
     assert list(state_root.iterdir()) == []
+
+
+def test_help_and_completions_are_there_before_the_first_call(
+    state_root: Path, start_kernel: Callable[..., Any]
+) -> None:
+    """What is imported later is shown at once: names by Tab, signatures and words by `?`, for both sides and magics."""
+    kernel = start_kernel(RLM_MEMORY_HOST="none")
+    kernel.run("%load_ext rlm_memory").ok()
+
+    def completions(code: str) -> list[str]:
+        kernel.client.complete(code)
+        return kernel.client.get_shell_msg(timeout=60)["content"]["matches"]
+
+    def told(code: str) -> str:
+        kernel.client.inspect(code)
+        return kernel.client.get_shell_msg(timeout=60)["content"]["data"].get("text/plain", "")
+
+    for code, name in (
+        ("memory.rec", "recall"),
+        ("memory.ex", "experiments"),
+        ("memory.aio.rec", "recall"),
+        ("memory.experiments.rec", "record"),
+    ):
+        assert name in {match.split(".")[-1] for match in completions(code)}, code
+    for code in ("memory.recall", "memory.aio.recall"):
+        assert "question" in told(code)
+        assert "What is known about a question" in told(code)
+    assert "--title" in told("%keep")
+    again = "import pickle\nprint(pickle.loads(pickle.dumps(memory)) is memory, memory.search.__name__)"
+    assert kernel.run(again).ok().strip() == "True search"
 
 
 def test_an_error_is_shown_as_one_line_below_the_place_it_came_from(kernel: Any) -> None:

@@ -75,6 +75,7 @@ def note_tools(services: NoteServices) -> list[Tool]:
             SearchArguments,
             hits,
             lambda arguments, call: _search(services, arguments, call),
+            repeatable=True,
         ),
         Tool(
             "memory_recall",
@@ -82,6 +83,7 @@ def note_tools(services: NoteServices) -> list[Tool]:
             RecallArguments,
             output(items="array", answer=["string", "null"], warnings="array"),
             lambda arguments, call: _recall(services, arguments, call),
+            repeatable=True,
         ),
         Tool(
             "memory_record",
