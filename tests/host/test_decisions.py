@@ -128,12 +128,12 @@ class TestPolicy:
 
 
 class TestSchema:
-    @pytest.mark.parametrize("model", [SearchArguments, RecordArguments])
     def test_without_text_memory_only_what_reads_is_served_twice(self) -> None:
         """After a lost host a search or a question is asked again; a note or a correction never is."""
         tools = note_tools(NoteServices(None, None, lambda *_: None))
         assert {tool.name for tool in tools if tool.repeatable} == {"memory_search", "memory_recall"}
 
+    @pytest.mark.parametrize("model", [SearchArguments, RecordArguments])
     def test_input_schemas_are_flat(self, model: type[Arguments]) -> None:
         """Models of many makers read them: no references, no unions with null, nothing unknown accepted."""
         text = json.dumps(schema.parameters(model))
