@@ -31,6 +31,8 @@ AFTER_EXIT_SECONDS: Final = 1.0
 """When the host that we started ends at once, another kernel's may have been first: look that long."""
 MODES: Final = ("auto", "comm", "none")
 HOST_NAME: Final = "rlm-memory-host"
+LEASED: Final = "KERNEL_LEASED"
+"""What a host answers that was asked to attach to a kernel which another host serves."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,7 @@ class Connection:
                 "no other way; attach one with `rlm-memory attach --existing CONNECTION_FILE`, or unset RLM_MEMORY_HOST"
             )
         if reply is None:
-            try:
-                self._lifeline = self._attach()
-                reply = self._await_hello(wire.HELLO_SECONDS)
-            except BaseException:
-                self._drop_hello()
-                raise
+            reply = self._attach_and_hear()
         if reply is None:
             self._give_up(
                 "the host attached to this kernel but did not answer the hello within 3 s; see `rlm-memory doctor`, "
@@ -159,6 +156,24 @@ class Connection:
         self._hello = None
         self._host = self._read_hello(reply)
         return self._host
+
+    def _attach_and_hear(self) -> wire.Reply | None:
+        """Attach a host and wait for its hello. One that was faster than ours serves the kernel: then its hello."""
+        leased: errors.MemoryFault | None = None
+        try:
+            try:
+                self._lifeline = self._attach()
+            except errors.MemoryFault as fault:
+                if fault.code != LEASED:
+                    raise
+                leased = fault
+            reply = self._await_hello(wire.HELLO_SECONDS)
+            if reply is None and leased is not None:
+                raise leased
+        except BaseException:
+            self._drop_hello()
+            raise
+        return reply
 
     def _say_hello(self) -> None:
         payload = {"protocol": wire.PROTOCOL, "extension": EXTENSION_VERSION}
