@@ -31,7 +31,7 @@ def commands() -> list[str]:
 
 @pytest.mark.kernel
 def test_the_python_of_the_readme_runs_in_two_sessions(start_kernel: Callable[..., object]):
-    first, second = blocks("python")
+    first, second, texts = blocks("python")
     outcome = start_kernel().run(first)
     assert outcome.error is None, outcome.error
     assert "Body mass by species and year" in outcome.data[-1]["text/plain"]
@@ -42,6 +42,7 @@ def test_the_python_of_the_readme_runs_in_two_sessions(start_kernel: Callable[..
     assert "stale" in kernel.run(stale).ok()
     assert kernel.run(f"({whole.split('#')[0].strip()}).shape").ok() == "(9, 3)"
     assert kernel.run(f"({part.strip()}).shape").ok() == "(3, 2)"
+    assert "Cohorts start on Mondays" in kernel.run(texts).ok()
 
 
 @pytest.mark.parametrize("line", commands())
