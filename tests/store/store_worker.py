@@ -65,6 +65,28 @@ def record_mixed(world: World, name: str, rounds: str) -> None:
             path.unlink()
 
 
+def nursery(world: World) -> None:
+    """Fork writers: `start NAME ROUNDS` is answered with a pid, `wait PID` with how it ended, once it has."""
+    for line in sys.stdin:
+        match line.split():
+            case ["start", name, rounds]:
+                # Opened before the fork: a writer that is killed at once has its lines end, too.
+                lines = os.open(world.folder / f"{name}.lines", os.O_WRONLY)
+                pid = os.fork()
+                if not pid:
+                    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                    os.dup2(lines, 1)
+                    os.close(lines)
+                    record_mixed(world, name, rounds)
+                    return
+                os.close(lines)
+                print(pid, flush=True)
+            case ["wait", pid]:
+                print(os.waitstatus_to_exitcode(os.waitpid(int(pid), 0)[1]), flush=True)
+            case _:
+                raise SystemExit(f"no such request: {line}")
+
+
 def read_newest(world: World, stop: str, size: str) -> None:
     """Load the newest card in a loop until a file appears; any error or short data ends it badly."""
     loads = 0

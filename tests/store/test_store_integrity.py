@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import invariants
 import pytest
 from rlm_memory_host.artifacts import ArtifactStore
 from rlm_memory_host.contracts.records import Bounds, SearchRequest
@@ -25,6 +23,7 @@ from rlm_memory_host.storage import objects
 from rlm_memory_host.storage.faults import Crashed, CrashingLayer, FaultyLayer, RecordingLayer
 from rlm_memory_host.storage.files import FileLayer
 from store_harness import World, card_json, find, fingerprint, flip_byte, list_all, request, tree
+from store_writers import Nursery, Writer, check_writers
 
 WORKER = Path(__file__).parent / "store_worker.py"
 Integrity = Literal["cached", "always"]
@@ -186,57 +185,17 @@ def test_a_bound_holds_after_crashes_that_counted_too_much(world: World) -> None
 # -- many processes and hosts ------------------------------------------------------------------------------------------
 
 
-class Writer:
-    """A process that records and says so, line by line; a thread of ours keeps the lines."""
-
-    def __init__(self, world: World, name: str, rounds: int) -> None:
-        command = [sys.executable, str(WORKER), "record_mixed", str(world.folder), name, str(rounds)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.tried: set[str] = set()
-        self.done: dict[str, str] = {}
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            match line.split():
-                case ["try", text] if line.endswith("\n"):
-                    self.tried.add(text)
-                case ["done", text, experiment] if line.endswith("\n"):
-                    self.done[experiment] = text
-                case _:
-                    pass
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.wait()
-
-    def wait(self) -> int:
-        self._reading.join(100)
-        code = self.process.wait(100)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
+@pytest.fixture
+def nursery(world: World) -> Iterator[Nursery]:
+    """Where writers come from; none of them outlives the test."""
+    with Nursery(world) as opened:
+        yield opened
 
 
-def check_writers(world: World, writers: list[Writer]) -> int:
-    """Everything acknowledged is there and right, and nothing is there that nobody tried."""
-    acknowledged = {experiment: text.encode() * 200 for writer in writers for experiment, text in writer.done.items()}
-    tried = {text for writer in writers for text in writer.tried}
-    with world.open() as store:
-        listed = {hit.experiment_id: hit.title for hit in list_all(store, world.scope())}
-    assert acknowledged.keys() <= listed.keys()
-    assert set(listed.values()) <= tried
-    attempted = {experiment: title.encode() * 200 for experiment, title in listed.items()}
-    invariants.check_store(world, acknowledged, attempted)
-    return len(acknowledged)
-
-
-def test_eight_processes_and_three_hosts_record_into_one_root(world: World) -> None:
+def test_eight_processes_and_three_hosts_record_into_one_root(world: World, nursery: Nursery) -> None:
     """The same and different content at once: nothing lost, nothing twice, and everybody finds everything."""
     hosts = [world.open() for _ in range(3)]
-    writers = [Writer(world, f"p{number}", 9) for number in range(8)]
+    writers = [nursery.start(9) for _ in range(8)]
     with ThreadPoolExecutor(3) as pool:
 
         def work(number: int) -> None:
@@ -260,40 +219,40 @@ def test_eight_processes_and_three_hosts_record_into_one_root(world: World) -> N
     assert counted(world) == held(world)
 
 
-def kill_writers(world: World, kills: int, at_once: int, seed: int) -> None:
+def kill_writers(nursery: Nursery, kills: int, at_once: int, chance: random.Random) -> int:
     """SIGKILL one writer after another at any moment, each replaced by a fresh one; what was acknowledged holds."""
-    chance = random.Random(seed)
     writers: list[Writer] = []
-    alive = [Writer(world, f"w{number}", 10_000) for number in range(at_once)]
-    try:
-        for number in range(kills):
-            victim = alive.pop(chance.randrange(len(alive)))
-            wanted = chance.randrange(1, 6)
-            while len(victim.done) < wanted and victim.process.poll() is None:
-                os.sched_yield()
-            for _ in range(chance.randrange(2_000)):
-                os.sched_yield()
-            victim.kill()
-            writers.append(victim)
-            alive.append(Writer(world, f"w{at_once + number}", 10_000))
-    finally:
-        for writer in alive:
-            writer.kill()
-    acknowledged = check_writers(world, [*writers, *alive])
+    alive = [nursery.start(10_000) for _ in range(at_once)]
+    for _ in range(kills):
+        victim = alive.pop(chance.randrange(len(alive)))
+        victim.wait_for(chance.randrange(1, 6))
+        for _ in range(chance.randrange(2_000)):
+            os.sched_yield()
+        assert victim.kill() == -signal.SIGKILL
+        writers.append(victim)
+        alive.append(nursery.start(10_000))
+    for writer in alive:
+        assert writer.kill() == -signal.SIGKILL
+    acknowledged = check_writers(nursery.world, [*writers, *alive])
     assert acknowledged >= kills
-    assert held(world) <= counted(world)
+    assert held(nursery.world) <= counted(nursery.world)
+    return len(writers) + len(alive)
 
 
-def test_writers_that_are_killed_lose_nothing_they_acknowledged(world: World) -> None:
+def test_writers_that_are_killed_lose_nothing_they_acknowledged(nursery: Nursery) -> None:
     """A short run of real SIGKILLs among concurrent writers; the acknowledgements are kept outside."""
-    kill_writers(world, kills=6, at_once=3, seed=1)
+    kill_writers(nursery, kills=6, at_once=3, chance=random.Random(1))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_two_hundred_killed_writers_lose_nothing_they_acknowledged(world: World) -> None:
-    """200 real SIGKILLs, four writers at a time."""
-    kill_writers(world, kills=200, at_once=4, seed=2)
+def test_two_hundred_killed_writers_lose_nothing_they_acknowledged(tmp_path: Path) -> None:
+    """200 real SIGKILLs, four writers at a time; a store for twenty of them, since each start reads every card."""
+    chance, killed = random.Random(2), 0
+    for number in range(10):
+        with Nursery(World(tmp_path / str(number))) as nursery:
+            killed += kill_writers(nursery, kills=16, at_once=4, chance=chance)
+    assert killed == 200
 
 
 # -- full and read-only disks ------------------------------------------------------------------------------------------
