@@ -12,7 +12,7 @@ import pytest
 from hosts import host_says, stop_host
 from real_kernels import START_SECONDS, Kernel, running_kernel
 
-pytest_plugins = ["hygiene", "no_skips"]
+pytest_plugins = ["hygiene", "no_skips", "reruns"]
 
 SCRIPTS = Path(sys.executable).parent
 
