@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,10 +13,14 @@ from typing import Any
 
 import pytest
 from hosts import host_says
+from rlm_memory_host.cli import consent
 from rlm_memory_host.honcho.fake import FakeHoncho, Fault, serving
+from rlm_memory_host.textmemory import purging
+from rlm_memory_host.textmemory.opening import open_memory
 from served import LOAD, fake_honcho, feature, honcho_settings, host, outbox_of, until
 
 pytestmark = pytest.mark.kernel
+INSIDE = ("RLM_SESSION_DIR", "RLM_SESSION_ID", "DSH_SESSION_ID", "JPY_PARENT_PID", "JPY_SESSION_NAME")
 ADD = "POST .*/messages$"
 
 
@@ -120,6 +125,35 @@ def test_a_forgotten_note_that_waits_is_taken_back(
         until(lambda: outbox_of(state_root)["pending"] == 0, "the delivery is taken back")
         found = kernel.run("print({h.kind for h in memory.search('spare key')})").ok()
         assert found.strip() == "{'evidence'}", "the memory is gone; what the user said stays, as forget told"
+
+
+@pytest.mark.parametrize("command", ["forget", "purge"])
+def test_what_an_operator_forgets_or_destroys_beside_the_host_is_taken_back(
+    command: str, state_root: Path, start_kernel: Callable[..., Any], unused_port: int
+) -> None:
+    """The command asks the host that works on the outbox; the text leaves the outbox and is never sent."""
+    with host(state_root, honcho_settings(f"http://127.0.0.1:{unused_port}")):
+        kernel = start_kernel()
+        noted = f"{LOAD}\ndone = memory.remember('The spare key hangs in the shed.', title='Spare key')\nprint(done.id)"
+        memory_id = kernel.run(noted).ok().split()[-1]
+        kernel.run("other = memory.remember('The mast is 12 m high.', title='Mast')").ok()
+        assert outbox_of(state_root)["pending"] == 2
+        operator(state_root, command, memory_id)
+        assert outbox_of(state_root)["pending"] == 1
+        assert "spare key" not in "".join(path.read_text() for path in (state_root / "outbox").rglob("*.json"))
+
+
+def operator(state_root: Path, command: str, memory_id: str) -> None:
+    """`rlm-memory memory forget` or `purge` of one memory, with a person's token."""
+    base = [sys.executable, "-m", "rlm_memory_host", "memory", "--state-root", str(state_root), "--project", "trial-7"]
+    store = open_memory(state_root).store
+    if command == "forget":
+        given = ["forget", memory_id, "--token", consent.remember(store, f"memory forget {memory_id}")]
+    else:
+        given = ["purge", "--id", memory_id, "--token", purging.plan(store, "id", memory_id, project="trial-7").token]
+    outside = {name: value for name, value in os.environ.items() if name not in INSIDE}
+    done = subprocess.run([*base, *given], capture_output=True, text=True, check=False, env=outside)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_captured_exchanges_reach_the_outbox_first_and_only_root_and_completed_ones(

@@ -94,7 +94,7 @@ class OutboxMemory:
             if time.monotonic() > until:
                 break
             time.sleep(WITHDRAW_PAUSE)
-        return taken
+        return taken + sum(outbox.drop(delivery) for delivery in outbox.dead_about(memory_id))
 
     def deliver(self, exchange: Exchange, project: str) -> str:
         """Put a captured exchange into the outbox; its delivery id. Raises StoreError, Integrity, SettingsError."""

@@ -18,7 +18,7 @@ import typer
 
 from rlm_memory_host import settings
 from rlm_memory_host.attach.project import project_of
-from rlm_memory_host.cli import consent
+from rlm_memory_host.cli import consent, outbox
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.contracts.memory import Block, Caller, Layer, LayerKind, project_layer
 from rlm_memory_host.textmemory import bindings
@@ -41,6 +41,7 @@ IdArgument = Annotated[str, typer.Argument(help="Id.")]
 class Desk:
     """What a command works with."""
 
+    state_root: Path
     opened: Opened
     memory: TextMemory
     caller: Caller
@@ -88,8 +89,13 @@ def open_desk(
         return bindings.project_for(opened.store, root, own_id)
 
     told = project or project_of(Path.cwd(), loaded.project.id, claimed).id
-    memory = TextMemory(Parts(opened.store, guard_of(opened.guard)))
-    return Desk(opened, memory, Caller(owner, "user", preset, told, "command-line"), as_json)
+    parts = Parts(
+        opened.store,
+        guard_of(opened.guard),
+        withdraw=lambda memory_id: outbox.take_back(loaded.state_root, {memory_id}),
+    )
+    memory = TextMemory(parts)
+    return Desk(loaded.state_root, opened, memory, Caller(owner, "user", preset, told, "command-line"), as_json)
 
 
 def desk_of(context: typer.Context) -> Desk:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from rlm_memory_host.cli import consent
+from rlm_memory_host.cli import consent, outbox
 from rlm_memory_host.cli.memory_desk import LayerOption, PrintOption, TokenOption, commands, desk_of, plain
 from rlm_memory_host.contracts.memory import LayerKind, visible_layers
 from rlm_memory_host.errors import NotFound, ToolInput
@@ -56,6 +56,7 @@ def purge(
     if consent.is_inside_kernel():
         consent.require(desk.opened.store, "memory purge", None)
     done = purging.apply(desk.opened.store, made, token, make)
+    outbox.take_back(desk.state_root, {memory for _, memory in made.memories}, made.session)
     desk.say(plain(asdict(done)), f"destroyed {done.memories} memories; {len(done.remaining)} places left over")
     raise typer.Exit(1 if done.remaining else 0)
 

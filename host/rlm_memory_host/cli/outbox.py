@@ -1,7 +1,8 @@
 """`rlm-memory outbox ls|show|retry|drop|export`: what waits to be sent, what failed, and what to do about it.
 
 Owns: the commands. Does not own: the actions (`delivery.operator`). `retry` and `drop` take the outbox's lock; while a
-host works on the outbox they are asked of it over the local socket.
+host works on the outbox they are asked of it over the local socket. `take_back` does the same for what a command of the
+text memory forgot or destroyed.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -25,6 +27,10 @@ from rlm_memory_host.errors import NotFound
 from rlm_memory_host.process import AlreadyRunning, write_private
 
 commands = typer.Typer(no_args_is_help=True, help="Deliveries to the memory service that wait or failed.")
+
+TAKE_BACK_SECONDS: Final = 2.0
+"""How long a delivery that is just being tried is waited for: it may fail and be free again."""
+TAKE_BACK_PAUSE: Final = 0.05
 
 IdArguments = Annotated[list[str] | None, typer.Argument(help="Ids, or their first characters.")]
 
@@ -121,17 +127,33 @@ def _named(root: Path, deliveries: Sequence[str] | None) -> list[str]:
     return [operator.find(root, name).request.delivery_id for name in deliveries]
 
 
-def _act(root: Path, action: operator.Action, names: list[str], *, as_json: bool) -> None:
+def take_back(root: Path, memory_ids: Collection[str], session: str = "") -> int:
+    """Drop what waits or failed about memories, or of a session; how many were dropped. Raises HostError."""
+    until = time.monotonic() + TAKE_BACK_SECONDS
+    taken = 0
+    while names := operator.about(root, memory_ids, session):
+        taken += len(_perform(root, "drop", names).get("done", []))
+        if time.monotonic() > until:
+            break
+        time.sleep(TAKE_BACK_PAUSE)
+    return taken
+
+
+def _perform(root: Path, action: operator.Action, names: list[str]) -> dict[str, Any]:
     # Nothing is admitted here, so there is nothing to redact.
     outbox = Outbox(root, redact=str)
     try:
         with outbox:
-            told: dict[str, Any] = dict(operator.act(outbox, action, names))
+            return dict(operator.act(outbox, action, names))
     except AlreadyRunning:
         answer = dial.ask(root, {"type": "outbox", "action": action, "deliveries": names})
         if answer is None:
             raise
-        told = answer
+        return answer
+
+
+def _act(root: Path, action: operator.Action, names: list[str], *, as_json: bool) -> None:
+    told = _perform(root, action, names)
     if as_json:
         print(json.dumps({key: told.get(key, []) for key in ("done", "not_done")}))
     else:

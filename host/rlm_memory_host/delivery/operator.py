@@ -9,7 +9,7 @@ Source: design page "Overview", On the command line; DeepSeek Honcho specificati
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -92,6 +92,17 @@ def find(state_root: Path, prefix: str) -> DeliveryDocument:
         what = "no delivery" if not found else "more than one delivery"
         raise NotFound(f"{what} has an id that starts so; `rlm-memory outbox ls` lists them", "DELIVERY_NOT_FOUND")
     return found[0]
+
+
+def about(state_root: Path, memory_ids: Collection[str], session: str = "") -> list[str]:
+    """The ids of pending deliveries and dead letters about one of these memories, or of this session."""
+    return [
+        document.request.delivery_id
+        for place in (PENDING, DEAD_LETTER)
+        for document in documents(state_root, place)
+        if (session and document.request.scope.dsh_session_id == session)
+        or any(message.metadata.get("memory_id") in memory_ids for message in document.request.messages)
+    ]
 
 
 def shown(document: DeliveryDocument, *, content: bool) -> dict[str, Any]:

@@ -264,15 +264,22 @@ class Outbox:
 
     def unsent_about(self, memory_id: str) -> list[str]:
         """The deliveries about a memory that were certainly not sent; a file that cannot be read is none of them."""
+        names = [waiting.delivery_id for waiting in self.waiting() if not waiting.ambiguous]
+        return self._about(memory_id, self._pending, names)
+
+    def dead_about(self, memory_id: str) -> list[str]:
+        """The dead letters about a memory: a retry would send them."""
+        with self._guard:
+            names = sorted(self._dead_ids)
+        return self._about(memory_id, self._dead, names)
+
+    def _about(self, memory_id: str, folder: Path, names: Iterable[str]) -> list[str]:
         needle = f'"memory_id":"{memory_id}"'.encode()
         found: list[str] = []
-        for waiting in self.waiting():
-            if waiting.ambiguous:
-                continue
+        for name in names:
             with suppress(OSError, StoreError):
-                data = self._files.read_all(self._pending / _file_name(waiting.delivery_id), MAX_DOCUMENT_BYTES)
-                if needle in data:
-                    found.append(waiting.delivery_id)
+                if needle in self._files.read_all(folder / _file_name(name), MAX_DOCUMENT_BYTES):
+                    found.append(name)
         return found
 
     # -- for operators -----------------------------------------------------------------------------------------------

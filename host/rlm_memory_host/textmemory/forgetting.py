@@ -190,8 +190,8 @@ def _done(memory: TextMemory, caller: Caller, item: Located, action: Action, wri
     note = AuditNote(action, writer.value, item.layer.name, block.id, change, caller.session, tool, (block.body,))
     memory.store.commit(Transaction((BlockWrite(item.layer, changed, block.version, change),), notes=(note,)))
     withdrawn = 0
-    if action == "forget" and memory.parts.remote is not None:
-        withdrawn = memory.parts.remote.withdraw(block.id)
+    if action == "forget":
+        withdrawn = memory.parts.take_back(block.id)
     return Forgotten(
         block.id,
         action,

@@ -72,6 +72,14 @@ class Parts:
     model: JudgeModel | None = None
     profile: Profile = "default"
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    withdraw: Callable[[str], int] | None = None
+    """Takes back what waits about a memory where there is no `remote` here: a command beside a host, or without one."""
+
+    def take_back(self, memory_id: str) -> int:
+        """Drop what was not sent yet about a memory; how many deliveries. Raises HostError."""
+        if self.remote is not None:
+            return self.remote.withdraw(memory_id)
+        return self.withdraw(memory_id) if self.withdraw is not None else 0
 
 
 class TextMemory:
