@@ -206,7 +206,9 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return {type(value).__name__: value.isoformat()}
     if isinstance(value, datetime.timedelta):
-        return {"timedelta": [value.days, value.seconds, value.microseconds]}
+        # pandas' class has a part below the microsecond; without one it stays equal to the plain class.
+        below = getattr(value, "nanoseconds", 0)
+        return {"timedelta": [value.days, value.seconds, value.microseconds, *([below] if below else [])]}
     if isinstance(value, decimal.Decimal):
         return {"decimal": str(value)}
     if isinstance(value, os.PathLike):

@@ -148,7 +148,7 @@ def _variable(shell: Any, name: str, prog: str) -> Any:
 class _Cell:
     """A cell made ready: everything but its last expression, and that expression, if the cell ends with one."""
 
-    whole: CodeType
+    whole: ast.Module
     body: CodeType
     last: CodeType | None
 
@@ -201,12 +201,13 @@ def _compiled(shell: Any, cell: str) -> _Cell:
     name = shell.compile.cache(source, shell.execution_count)
     try:
         tree = ast.parse(source, name)
-        whole = compile(tree, name, "exec", dont_inherit=True, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        if whole.co_flags & inspect.CO_COROUTINE:
+        code = compile(tree, name, "exec", dont_inherit=True, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:
             raise errors.Invalid(
                 "%%experiment: a cell with `await` cannot be run here; use "
                 "`async with memory.aio.experiments.computation(...)`"
             )
+        whole = ast.Module([*tree.body], [])
         last: CodeType | None = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             final = cast("ast.Expr", tree.body.pop())

@@ -1,25 +1,26 @@
 """What a piece of code reads from around it, so that a changed global cannot pass for the same computation.
 
-Owns: finding the names, and their place in a fingerprint. The rules: modules, classes, built-ins and functions of
-installed modules do not count (the environment beside each card names versions); a function of the notebook counts as
-its source and what that reads in turn; a plain value counts as a parameter; a recorded result or a path as an input;
-anything else, a table or a connection say, is refused by name until the caller passes it otherwise or ignores it.
+Owns: what the names of a cell (`reads.py`) or a function stand for, and their place in a fingerprint. The rules:
+modules, classes, built-ins and functions of installed modules do not count (the environment beside each card names
+versions); a function of the notebook counts as its source and what that reads in turn; a plain value counts as a
+parameter; a recorded result or a path as an input; anything else, a table or a connection say, is refused by name until
+the caller passes it otherwise or ignores it.
 
 Source: design page "Overview", In the notebook (`computation`, `%%experiment`).
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
-import dis
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType, NoneType
+from types import FunctionType, ModuleType, NoneType
 from typing import Any
 
-from rlm_memory import errors, fingerprints
+from rlm_memory import errors, fingerprints, reads
 
 
 @dataclass
@@ -37,13 +38,10 @@ def of_function(function: Callable[..., Any], ignore: Collection[str]) -> Surrou
     return found
 
 
-def of_cell(code: CodeType, namespace: Mapping[str, Any], ignore: Collection[str]) -> Surroundings:
-    """What a cell reads from the namespace before it sets it itself."""
+def of_cell(tree: ast.Module, namespace: Mapping[str, Any], ignore: Collection[str]) -> Surroundings:
+    """What a cell reads from the namespace before it has surely set it itself."""
     found = Surroundings()
-    own = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _SETS}
-    # What a function of the cell reads is set by then, if the cell sets it at all.
-    inside = [name for inner in _inner(code) for name in _globals_read(inner) if name not in own]
-    for name in dict.fromkeys([*_globals_read(code), *inside]):
+    for name in reads.of_cell(tree):
         _count(name, namespace, frozenset(ignore), found, set())
     return found
 
@@ -78,8 +76,8 @@ def _of_function(
     around = {name: cell.cell_contents for name, cell in closed.items() if _is_filled(cell)}
     for name in around:
         _count(name, around, ignore, found, seen, prefix)
-    for code in (inner.__code__, *_inner(inner.__code__)):
-        for name in _globals_read(code):
+    for code in (inner.__code__, *reads.inner(inner.__code__)):
+        for name in reads.of_code(code):
             if name not in around:
                 _count(name, inner.__globals__, ignore, found, seen, prefix)
 
@@ -143,26 +141,3 @@ def _is_filled(cell: Any) -> bool:
         return cell.cell_contents is not cell
     except ValueError:
         return False
-
-
-def _inner(code: CodeType) -> Iterator[CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _inner(constant)
-
-
-def _globals_read(code: CodeType) -> list[str]:
-    """Names that this code, a class body or a cell too, reads from outside before it sets them."""
-    own: set[str] = set()
-    names: list[str] = []
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in _SETS:
-            own.add(str(instruction.argval))
-        elif instruction.opname in _READS and instruction.argval not in own:
-            names.append(str(instruction.argval))
-    return list(dict.fromkeys(names))
-
-
-_SETS = frozenset({"STORE_NAME", "STORE_GLOBAL"})
-_READS = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})

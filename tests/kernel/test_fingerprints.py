@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import functools
 import hashlib
@@ -236,6 +237,72 @@ def test_a_cell_reads_what_it_does_not_set_first() -> None:
     )
     names: dict[str, Any] = {"xs": [1, 2], "k": 2, "in_class": 5, "in_function": 6}
     ran = {"total": 9, "x": 1, "A": object(), "g": object(), "y": object(), "unused": object()}
-    code = compile(text, "c", "exec")
-    assert surroundings.of_cell(code, names | ran, ()).params == names
-    assert surroundings.of_cell(code, names, ()).params == names
+    cell = ast.parse(text)
+    assert surroundings.of_cell(cell, names | ran, ()).params == names
+    assert surroundings.of_cell(cell, names, ()).params == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if False:\n    k = 1\nk",
+        "if False:\n    k = 1\nelif a:\n    k = 2\nk",
+        "for k in []:\n    pass\nk",
+        "while a > 9:\n    k = 1\nk",
+        "try:\n    1 / 0\n    k = 1\nexcept ZeroDivisionError:\n    pass\nk",
+        "with contextlib.suppress(ValueError):\n    int('x')\n    k = 1\nk",
+        "match a:\n    case 9:\n        k = 1\nk",
+        "a and (k := 1)\nk",
+        "n = sum(k for _ in [1])\nk = 5\nn",
+        "n = [k for _ in [1]]\nk = 5\nn",
+        "n = (lambda: k)()\nk = 5\nn",
+        "def f(): return k\nn = f()\nk = 5\nn",
+        "def f(): return k\nif False:\n    k = 1\nf()",
+        "def f(): return k\nif False:\n    k = 1\n    f()\nf()",
+        "if a:\n    def f(): return k\nelse:\n    def f(): return 0\nf()\nk = 3",
+        "k += 1\nk",
+        "k: int\nk",
+        "k = k + 1\nk",
+        "k = 1\ndel k\nk = 2 if a else k",
+        "class A:\n    n = k\nA.n\nk = 5",
+    ],
+)
+def test_a_name_that_a_cell_may_not_set_counts(text: str) -> None:
+    """A branch that is not taken, a loop without a turn: what is read then is the notebook's own, and may change."""
+    names: dict[str, Any] = {"k": 7, "a": 1}
+    assert surroundings.of_cell(ast.parse(text), names, ("a",)).params == {"k": 7}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if a:\n    k = 1\nelse:\n    k = 2\nk",
+        "if a:\n    k = 1\nelse:\n    raise ValueError\nk",
+        "try:\n    k = 1\nexcept ValueError:\n    k = 2\nk",
+        "try:\n    k = 1\nexcept ValueError as fault:\n    raise TypeError from fault\nk",
+        "try:\n    pass\nfinally:\n    k = 1\nk",
+        "with open('x') as f:\n    k = f.read()\nk",
+        "for k in [1]:\n    print(k)",
+        "for x in [1]:\n    if x:\n        continue\n    k = x\n    print(k)",
+        "def f(): return k\nk = 5\nf()",
+        "def f(): return f, g, k\ndef g(): return f()\nk = 5\ng()",
+        "import os.path as k\nk",
+        "from os import path as k\nk",
+        "k, x = 1, 2\nprint(k, [k for k in [1]], f'{k}')",
+        "class k:\n    y = 1\nk",
+        "while (k := 5) < 3:\n    pass\nk",
+    ],
+)
+def test_a_name_that_a_cell_surely_sets_does_not_count(text: str) -> None:
+    """So a cell that ran already is reused although its own names exist by now."""
+    ran: dict[str, Any] = {"k": object(), "x": object(), "f": object(), "g": object(), "a": 1, "fault": object()}
+    assert surroundings.of_cell(ast.parse(text), ran, ("a",)).params == {}
+
+
+def test_times_below_a_microsecond_stay_apart() -> None:
+    """pandas' Timedelta holds nanoseconds; one of whole microseconds is the plain class's."""
+    pd = pytest.importorskip("pandas")
+    one, two = (fingerprints.fingerprint(params={"gap": pd.Timedelta(n, "ns")}) for n in (1, 2))
+    assert one != two
+    plain = fingerprints.fingerprint(params={"gap": datetime.timedelta(seconds=3)})
+    assert fingerprints.fingerprint(params={"gap": pd.Timedelta(3, "s")}) == plain
