@@ -14,6 +14,7 @@ from rlm_memory_host.artifacts import ArtifactStore
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import Bounds, Recorded, RecordRequest, SearchRequest
 from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.storage.objects import file_clock_ns
 from rlm_memory_host.storage.paths import ProjectLayout
 
 FINGERPRINT = hashlib.sha256(b"select 1").hexdigest()
@@ -51,6 +52,14 @@ class World:
 
     def record(self, store: ArtifactStore, data: bytes, *, scope: Scope | None = None, **fields: Any) -> Recorded:
         return store.record(scope or self.scope(), request(self.write(data), **fields))
+
+    def let_the_clock_pass(self) -> None:
+        """Return when a change of the cards from now on gets another time than the last one got.
+
+        A scan within the tick of the clock in which the folder changed is made again, also at the next start.
+        """
+        while file_clock_ns() <= self.layout.cards.stat().st_mtime_ns:
+            os.sched_yield()
 
     def objects(self) -> list[Path]:
         return sorted(path for path in self.layout.objects.rglob("*") if path.is_file())

@@ -351,6 +351,7 @@ def saved(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Path]:
     with world.open() as store:
         world.record(store, b"own", title="recorded here")
     plant(world, range(40))
+    world.let_the_clock_pass()
     with world.open(index_folder=world.folder / "index") as store:
         find(store, world.scope(), "run")
     (path,) = (world.folder / "index").iterdir()

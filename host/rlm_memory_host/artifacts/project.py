@@ -87,7 +87,7 @@ class Project:
                 outcome = commit(self.parts, origin, request, (staged.sha256, staged.size), staged, found)
                 if outcome is not None:
                     return outcome
-            raise Unwritable("the stored bytes keep changing; nothing was recorded; try again")
+            raise Unwritable("the stored bytes keep changing; try again")
         except Exception:
             discard(self.parts.files, staged.path)
             raise

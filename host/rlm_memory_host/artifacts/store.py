@@ -44,7 +44,7 @@ from rlm_memory_host.contracts.records import (
     SearchRequest,
 )
 from rlm_memory_host.contracts.scope import Scope
-from rlm_memory_host.errors import Disposed, SettingsError, StoreError, ToolCancelled
+from rlm_memory_host.errors import Disposed, SettingsError, StoreError, ToolCancelled, Unwritable
 from rlm_memory_host.storage.cards import CardReader, encode_sidecar, publish, read_sidecar, write_temporary
 from rlm_memory_host.storage.catalogue import Catalogue
 from rlm_memory_host.storage.files import FileLayer, writing
@@ -60,6 +60,15 @@ CLOSE_SECONDS: Final = 10.0
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+@contextmanager
+def _recording() -> Generator[None]:
+    """Say with a failure to write what became of the record: every step of it was undone."""
+    try:
+        yield
+    except Unwritable as error:
+        raise Unwritable(f"{error}; nothing was recorded", error.code) from error
 
 
 class ArtifactStore:
@@ -127,7 +136,10 @@ class ArtifactStore:
             checked = check_record(request, self._bounds)
             project = self.project(scope)
             origin = Origin(scope, self._clock, self._index_state)
-            with open_source(self._files, scope, checked.source_path, self._bounds.artifact_bytes) as source:
+            with (
+                open_source(self._files, scope, checked.source_path, self._bounds.artifact_bytes) as source,
+                _recording(),
+            ):
                 outcome = project.record(origin, checked, source, check=check, progress=progress)
             self._counters["deduplicated"] += outcome.deduplicated
             self._counters["repaired"] += outcome.repaired

@@ -5,6 +5,8 @@ Owns: its bounds, whether there is one. Does not own: the store (`artifacts`), t
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rlm_memory_host.assembly.guarded import GuardedArtifacts
 from rlm_memory_host.contracts.records import Bounds
 from rlm_memory_host.guard import Guard
@@ -31,6 +33,11 @@ def bounds_of(settings: Settings) -> Bounds:
     )
 
 
+def index_folder_of(settings: Settings) -> Path:
+    """Where the indexes of large projects are kept between starts, by hosts and commands alike."""
+    return settings.state_root / "index"
+
+
 def open_store(settings: Settings, guard: Guard) -> ArtifactPort | None:
     """The artifact store behind the guard, None where it is switched off. Raises StoreError."""
     if not settings.artifacts.enabled:
@@ -41,6 +48,6 @@ def open_store(settings: Settings, guard: Guard) -> ArtifactPort | None:
         private_folder(settings.artifact_root),
         bounds_of(settings),
         integrity=settings.artifacts.integrity,
-        index_folder=settings.state_root / "index",
+        index_folder=index_folder_of(settings),
     )
     return GuardedArtifacts(store, guard)

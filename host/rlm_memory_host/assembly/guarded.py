@@ -25,12 +25,54 @@ MAX_PLACES: Final = 5
 """Places that a warning names."""
 
 
+class CardGuard:
+    """Takes secrets out of what describes a result, whoever brings it: a kernel, or an import. Stateless."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def card(self, request: RecordRequest) -> tuple[RecordRequest, list[str]]:
+        """The request as it may be written, and where something was taken out (field and pattern, no text).
+
+        Raises GuardRejected for a secret in what names the result.
+        """
+        plain = {name: str(getattr(request, name) or "") for name in ("title", "summary", *sorted(IDENTITY))}
+        listed = {name: cast("tuple[str, ...]", getattr(request, name) or ()) for name in LISTS}
+        joined = plain | {name: "\n".join(items) for name, items in listed.items()}
+        found = self._findings(joined)
+        if not found:
+            return request, []
+        change: dict[str, Any] = {
+            name: self._guard.redacted(plain[name]) for name in ("title", "summary") if _is_in(name, found)
+        }
+        for name, items in listed.items():
+            if _is_in(name, found):
+                change[name] = tuple(dict.fromkeys(self._guard.redacted(item) for item in items))
+        if len(change.get("columns", ())) != len(listed["columns"]) and "columns" in change:
+            # Columns keep their number: two that were redacted alike stay two.
+            change["columns"] = tuple(self._guard.redacted(item) for item in listed["columns"])
+        return replace(request, **change), [f"{each.field} ({each.pattern})" for each in found]
+
+    def note(self, annotation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The sidecar as it may be written; itself where nothing is taken out. Raises GuardRejected."""
+        texts = list(dict.fromkeys(_texts(annotation)))
+        if not self._findings({"annotation": "\n".join(texts)}):
+            return annotation
+        changed = {text: clean for text in texts if (clean := self._guard.redacted(text)) != text}
+        return cast("Mapping[str, Any]", _replaced(annotation, changed))
+
+    def _findings(self, fields: Mapping[str, str]) -> tuple[Any, ...]:
+        verdict = self._guard(fields, Authority.MODEL, Sink.CARD, identity=IDENTITY)
+        verdict.check()
+        return verdict.findings
+
+
 class GuardedArtifacts:
     """An `ArtifactPort` over another one. Thread-safe as it is."""
 
     def __init__(self, store: ArtifactPort, guard: Guard) -> None:
         self._store = store
-        self._guard = guard
+        self._guard = CardGuard(guard)
 
     def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """As the store does; a query is written nowhere."""
@@ -45,7 +87,7 @@ class GuardedArtifacts:
         cancelled: Callable[[], bool] | None = None,
     ) -> Recorded:
         """As the store does, with secrets redacted from title, summary, tags and columns. Raises GuardRejected."""
-        clean, places = self._cleaned(request)
+        clean, places = self._guard.card(request)
         recorded = self._store.record(scope, clean, progress=progress, cancelled=cancelled)
         if not places:
             return recorded
@@ -65,41 +107,12 @@ class GuardedArtifacts:
         self, scope: Scope, experiment_id: str, annotation: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
         """As the store does, with secrets redacted from every text of the annotation."""
-        if annotation is None:
-            return self._store.annotate(scope, experiment_id, None)
-        texts = list(dict.fromkeys(_texts(annotation)))
-        if self._findings({"annotation": "\n".join(texts)}):
-            changed = {text: clean for text in texts if (clean := self._guard.redacted(text)) != text}
-            annotation = cast("Mapping[str, Any]", _replaced(annotation, changed))
-        return self._store.annotate(scope, experiment_id, annotation)
+        clean = None if annotation is None else self._guard.note(annotation)
+        return self._store.annotate(scope, experiment_id, clean)
 
     def close(self) -> None:
         """As the store does."""
         self._store.close()
-
-    def _findings(self, fields: Mapping[str, str]) -> tuple[Any, ...]:
-        verdict = self._guard(fields, Authority.MODEL, Sink.CARD, identity=IDENTITY)
-        verdict.check()
-        return verdict.findings
-
-    def _cleaned(self, request: RecordRequest) -> tuple[RecordRequest, list[str]]:
-        """The request as it may be written, and where something was taken out (field and pattern, no text)."""
-        plain = {name: str(getattr(request, name) or "") for name in ("title", "summary", *sorted(IDENTITY))}
-        listed = {name: cast("tuple[str, ...]", getattr(request, name) or ()) for name in LISTS}
-        joined = plain | {name: "\n".join(items) for name, items in listed.items()}
-        found = self._findings(joined)
-        if not found:
-            return request, []
-        change: dict[str, Any] = {
-            name: self._guard.redacted(plain[name]) for name in ("title", "summary") if _is_in(name, found)
-        }
-        for name, items in listed.items():
-            if _is_in(name, found):
-                change[name] = tuple(dict.fromkeys(self._guard.redacted(item) for item in items))
-        if len(change.get("columns", ())) != len(listed["columns"]) and "columns" in change:
-            # Columns keep their number: two that were redacted alike stay two.
-            change["columns"] = tuple(self._guard.redacted(item) for item in listed["columns"])
-        return replace(request, **change), [f"{each.field} ({each.pattern})" for each in found]
 
 
 def _is_in(field: str, found: Sequence[Any]) -> bool:

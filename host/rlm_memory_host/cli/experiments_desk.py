@@ -123,14 +123,19 @@ class Desk:
 def open_desk(config: Path | None, state_root: Path | None, project: str | None, as_json: bool) -> Generator[Desk]:
     """The store of the settings, for the project that was named or told from the current folder."""
     from rlm_memory_host.artifacts import ArtifactStore
-    from rlm_memory_host.assembly.artifacts import bounds_of
+    from rlm_memory_host.assembly.artifacts import bounds_of, index_folder_of
 
     loaded = settings.load(config, state_root).settings
     told = project or project_of(Path.cwd(), loaded.project.id).id
     stop = Stop()
     with (
         stop.on_signals(),
-        ArtifactStore(loaded.artifact_root, bounds_of(loaded), integrity=loaded.artifacts.integrity) as store,
+        ArtifactStore(
+            loaded.artifact_root,
+            bounds_of(loaded),
+            integrity=loaded.artifacts.integrity,
+            index_folder=index_folder_of(loaded),
+        ) as store,
     ):
         yield Desk(loaded, store, Scope(told, SESSION, None), stop, as_json)
 

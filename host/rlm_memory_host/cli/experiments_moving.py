@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -36,6 +36,7 @@ from rlm_memory_host.errors import (
 
 if TYPE_CHECKING:
     from rlm_memory_host.artifacts.importers import Found, Item, Taken
+    from rlm_memory_host.assembly.guarded import CardGuard
 
 
 class Form(StrEnum):
@@ -111,15 +112,19 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Bring results in: an export, a joblib cache, a pins board, an MLflow file store. The source is only read."""
+    from rlm_memory_host.assembly.guarded import CardGuard
+    from rlm_memory_host.guard import Guard
     from rlm_memory_host.process import private_folder
 
     only_a_person("experiments import")
     taken: list[Taken] = []
+    redacted: list[tuple[str, str]] = []
     with open_desk(config, state_root, project, as_json) as desk:
         if not dry_run:
             private_folder(desk.settings.artifact_root)
         with _found(desk, path, origin) as found, desk.progress("importing") as bar:
             total = sum(item.size for item in found.items)
+            guard = CardGuard(Guard(desk.settings.guard.extra_deny_patterns))
             before = 0
             stopped = ""
             for item in found.items:
@@ -129,7 +134,9 @@ def import_(
                     bar(min(shift + done, total), total)
 
                 try:
-                    taken.append(_one(desk, item, dry_run, advance))
+                    clean, places = _guarded(guard, item)
+                    taken.append(_one(desk, clean, dry_run, advance))
+                    redacted += [(item.name, place) for place in places]
                 except (Unwritable, LockTimeout, Disposed, ToolCancelled) as error:
                     stopped = str(error)
                     found.skip(item.name, error.code, str(error))
@@ -137,7 +144,7 @@ def import_(
                 except StoreError as error:
                     found.skip(item.name, error.code, str(error))
                 before += item.size
-    _report(desk, taken, found, dry_run=dry_run, stopped=stopped)
+    _report(desk, taken, found, redacted, dry_run=dry_run, stopped=stopped)
 
 
 @contextmanager
@@ -155,6 +162,21 @@ def _found(desk: Desk, path: Path, origin: Origin) -> Generator[Found]:
     }
     with importers.Tree(path) as tree:
         yield readers[origin](tree)
+
+
+def _guarded(guard: CardGuard, item: Item) -> tuple[Item, list[str]]:
+    """The item with no secret in its card and sidecar, and where one was. Raises GuardRejected.
+
+    What is taken in passes the guard as what a kernel records does: another tool's parameters are nobody's word.
+    """
+    request, places = guard.card(item.request)
+    card, note = item.card, None if item.note is None else dict(guard.note(item.note))
+    if places and card is not None:
+        texts = {name: getattr(request, name) or None for name in ("tags", "columns")}
+        card = card.model_copy(update={"title": request.title, "summary": request.summary, **texts})
+    if note != item.note:
+        places = [*places, "sidecar"]
+    return replace(item, request=request, card=card, note=note), places
 
 
 def _one(desk: Desk, item: Item, dry_run: bool, advance: Any) -> Taken:
@@ -175,17 +197,21 @@ def _one(desk: Desk, item: Item, dry_run: bool, advance: Any) -> Taken:
     )
 
 
-def _report(desk: Desk, taken: list[Taken], found: Found, *, dry_run: bool, stopped: str) -> None:
+def _report(
+    desk: Desk, taken: list[Taken], found: Found, redacted: list[tuple[str, str]], *, dry_run: bool, stopped: str
+) -> None:
     rows = table("", "id", "bytes>", "title", "from")
     for item in taken:
         rows.add_row(item.state, item.experiment_id[:16], sized(item.bytes), plain(item.title), plain(item.name))
     lines = [plain(f"not taken: {item.name}: {item.code}: {item.reason}") for item in found.skipped]
+    lines += [plain(f"what looks like a secret was left out of the card: {name}: {place}") for name, place in redacted]
     counts = {state: sum(item.state == state for item in taken) for state in ("new", "present", "mended")}
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
     summary = f"{'would take: ' if dry_run else ''}{told}, {len(found.skipped)} not taken"
     value = {
         "taken": [asdict(item) for item in taken],
         "not_taken": [asdict(item) for item in found.skipped],
+        "redacted": [{"name": name, "place": place} for name, place in redacted],
         "dry_run": dry_run,
         "stopped": stopped,
     }

@@ -173,7 +173,7 @@ def _commit(parts: Parts, origin: Origin, item: Item, looked: _Looked, check: Ch
                 staged = _stage(parts, item, looked, check)
             if commit(parts, origin, item.request, bytes_of, staged, found) is not None:
                 return
-        raise Unwritable("the stored bytes keep changing; nothing was recorded; try again")
+        raise Unwritable("the stored bytes keep changing; try again")
     except Exception:
         if staged is not None:
             discard(parts.files, staged.path)
