@@ -76,10 +76,11 @@ class HostChannel:
         raise TypeError("the live channel to the host cannot be pickled; pickle `memory` itself, it connects again")
 
     def check_caller(self) -> None:
-        """Raise Forked where waiting could never end: a forked child, the kernel's control or output thread."""
+        """Raise where waiting could never end: Forked in a forked child, the kernel's control or output thread;
+        HostUnavailable in a kernel that shuts down."""
         refusal = self._route.refusal()
-        if refusal:
-            raise errors.Forked(refusal)
+        if refusal is not None:
+            raise refusal
 
     def submit(
         self,
@@ -124,6 +125,7 @@ class HostChannel:
                     except TimeoutError:
                         if end is not None and self._clock() >= end:
                             raise
+                    self.check_caller()
                     self.tick()
         except TimeoutError:
             raise

@@ -12,13 +12,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from rlm_memory import wire
+from rlm_memory import errors, wire
 
 OnReply = Callable[[str, object], bool]
 """Called with a request id and the reply's data, from any thread; True when the id is one of ours."""
 IsOurs = Callable[[str], bool]
+
+
+ENDING: Final = "this kernel is shutting down, so no reply can come any more; record in a cell, not in an exit hook"
 
 
 class Route(Protocol):
@@ -32,7 +35,7 @@ class Route(Protocol):
 
     def cancel(self, request_id: str) -> None: ...
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> errors.MemoryFault | None:
         """Why the calling thread or process must not wait on this route; None when it may."""
         ...
 
@@ -64,24 +67,38 @@ class CommRoute:
         self._publish("comm_open", request_id, content, {wire.REPEAT_OF: repeat_of} if repeat_of else {})
 
     def cancel(self, request_id: str) -> None:
+        if self._is_ending():
+            return
         self._publish("comm_close", request_id, {"comm_id": request_id, "data": {}}, {})
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> errors.MemoryFault | None:
         if os.getpid() != self._pid:
-            return (
+            return errors.Forked(
                 "this is a forked child, and memory works only in the kernel's own process: "
                 "return the data to the kernel process and record it there"
             )
-        thread = threading.current_thread()
-        if thread is getattr(self._kernel, "control_thread", None):
-            return (
+        thread, control, output = threading.current_thread(), self._thread("control"), self._thread("iopub")
+        if thread is control:
+            return errors.Forked(
                 "this is the kernel's control thread, which must stay free for the reply; call from a cell or a thread"
             )
-        if thread is getattr(getattr(self._kernel, "iopub_thread", None), "thread", None):
-            return (
+        if thread is output:
+            return errors.Forked(
                 "this is the kernel's output thread, which must stay free for the request; call from a cell or a thread"
             )
+        if self._is_ending():
+            return errors.HostUnavailable(ENDING, wire.REQUEST_SCOPE_CLOSED)
         return None
+
+    def _is_ending(self) -> bool:
+        """Whether one of the threads that carry messages has ended: nothing can be sent or heard any more."""
+        threads = (self._thread("control"), self._thread("iopub"))
+        return any(item is not None and item.ident is not None and not item.is_alive() for item in threads)
+
+    def _thread(self, name: str) -> threading.Thread | None:
+        found = getattr(self._kernel, f"{name}_thread", None)
+        found = getattr(found, "thread", found)
+        return found if isinstance(found, threading.Thread) else None
 
     def close(self) -> None:
         while self._hooks:

@@ -29,7 +29,11 @@ def tool(name: str, arguments: Mapping[str, Any]) -> Steps[Any]:
     """
     host: Host = yield Meet()
     actual = name if host.ours else (yield from _name_at(name))
-    fields = yield Ask(wire.CALL, {"name": actual, "arguments": _as_json(arguments)})
+    try:
+        plain = _as_json(arguments)
+    except RecursionError as error:
+        raise errors.Invalid(f"{name}: an argument is nested too deeply, or holds itself") from error
+    fields = yield Ask(wire.CALL, {"name": actual, "arguments": plain})
     try:
         envelope = wire.parse_envelope(fields)
     except wire.WireError as error:

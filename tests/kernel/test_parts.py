@@ -34,7 +34,7 @@ class LoopRoute:
     def cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> None:
         return None
 
     def close(self) -> None: ...

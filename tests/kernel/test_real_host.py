@@ -131,3 +131,36 @@ def test_reuse_over_sessions_through_the_real_host(start_kernel: Callable[..., A
     ]
     second.run("numbers = [1, 3]").ok()
     assert "(params['numbers'] changed since art_" in second.run(cell).text
+
+
+def test_arguments_that_are_no_tree_are_refused_in_one_line(start_kernel: Callable[..., Any]) -> None:
+    """What holds itself and what is nested without end is Invalid, and the next call works."""
+    kernel = start_kernel()
+    code = (
+        "%load_ext rlm_memory\nloop = {}; loop['a'] = loop\ndeep = here = {}\n"
+        "for _ in range(5000):\n    here['a'] = {}; here = here['a']\n"
+        "for bad in (loop, {'query': [loop]}, deep):\n"
+        "    try:\n        dsh_tools.call('memory_search', bad)\n"
+        "    except memory.errors.Invalid as error:\n        print(error)\n"
+        "print(len(memory.experiments.search('')))"
+    )
+    refused = "memory_search: an argument is nested too deeply, or holds itself"
+    assert kernel.run(code).ok().splitlines() == [refused, refused, refused, "0"]
+
+
+def test_an_exit_hook_is_told_at_once_that_the_kernel_is_ending(
+    start_kernel: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A call in `atexit` neither waits nor fails with what the sockets say: one named error."""
+    kernel = start_kernel()
+    kernel.run(
+        "%load_ext rlm_memory\nmemory.experiments.record([1], title='before')\nimport atexit\n"
+        "def at_end():\n    with open('said.txt', 'w') as file:\n"
+        "        try:\n            memory.experiments.search('before'); file.write('answered')\n"
+        "        except Exception as error:\n            file.write(f'{type(error).__name__} {error.code}')\n"
+        "atexit.register(at_end)"
+    ).ok()
+    kernel.manager.shutdown_kernel(now=False)
+    said = (tmp_path / "said.txt").read_text()
+    # A control thread that has not ended by then still brings the answer.
+    assert said in ("HostUnavailable REQUEST_SCOPE_CLOSED", "answered")
