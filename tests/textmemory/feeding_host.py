@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 
 from rlm_memory_host import settings
 from rlm_memory_host.app import Host
+from rlm_memory_host.assembly.remote import OutboxMemory
 from rlm_memory_host.contracts.judging import ScriptedJudge
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.process import harden
+from rlm_memory_host.textmemory.store import MarkdownStore
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 SERVED: list[Host] = []
@@ -59,6 +62,17 @@ TOOLS = [
     Tool("harness_feed", "Feeds events.", FeedArguments, FED, feed),
     Tool("harness_inject", "Gives the injection.", NoArguments, TEXT, inject),
 ]
+
+
+def end_here(*_: Any, **__: Any) -> Any:
+    """Stands for a kill -9 at this very step."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if os.environ.get("HARNESS_KILLED") == "before-keeping":
+    MarkdownStore.commit = end_here
+elif os.environ.get("HARNESS_KILLED") == "before-queueing":
+    OutboxMemory.offer = end_here
 
 
 def main(config: str, state_root: str) -> None:

@@ -17,7 +17,7 @@ from rlm_memory_host.cli import consent
 from rlm_memory_host.honcho.fake import FakeHoncho, Fault, serving
 from rlm_memory_host.textmemory import purging
 from rlm_memory_host.textmemory.opening import open_memory
-from served import LOAD, fake_honcho, feature, honcho_settings, host, outbox_of, until
+from served import LOAD, PATIENCE, fake_honcho, feature, honcho_settings, host, outbox_of, until
 
 pytestmark = pytest.mark.kernel
 INSIDE = ("RLM_SESSION_DIR", "RLM_SESSION_ID", "DSH_SESSION_ID", "JPY_PARENT_PID", "JPY_SESSION_NAME")
@@ -71,6 +71,27 @@ def test_notes_wait_while_the_service_is_away_and_survive_kills_of_both(
                 capture_output=True, check=True,
             )  # fmt: skip
             assert json.loads(listed.stdout) == []
+
+
+@pytest.mark.parametrize("killed", ["before-keeping", "before-queueing"])
+def test_a_note_is_sent_where_and_only_where_it_was_kept_by_a_host_that_was_killed(
+    killed: str, state_root: Path, start_kernel: Callable[..., Any]
+) -> None:
+    """The announcement outlives the host: the next start sends what is on file, once, and drops what is not."""
+    with serving(FakeHoncho(workspaces=["space"])) as served:
+        settings = honcho_settings(served.url)
+        with host(state_root, settings, HARNESS_KILLED=killed) as first:
+            kernel = start_kernel()
+            kernel.run(LOAD).ok()
+            assert kernel.run("memory.remember('The sluice opens at six.', title='Sluice')").error is not None
+            assert first.process.wait(PATIENCE) == -signal.SIGKILL
+        announced = state_root / "outbox" / "announced"
+        assert len(list(announced.iterdir())) == 1
+        with host(state_root, settings):
+            expected = ["The sluice opens at six."] if killed == "before-queueing" else []
+            until(lambda: texts(served.fake) == expected, "what was kept is sent")
+            until(lambda: outbox_of(state_root)["pending"] == 0, "nothing waits")
+            assert list(announced.iterdir()) == []
 
 
 def test_recall_takes_in_the_service_filters_what_was_forgotten_and_never_waits_long(

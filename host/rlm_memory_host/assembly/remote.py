@@ -21,6 +21,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -28,9 +30,10 @@ from rlm_memory_host.contracts.capture import Exchange
 from rlm_memory_host.contracts.delivery import SOURCE, DeliveryScope, is_remote_id
 from rlm_memory_host.contracts.remote import Offered, Queued, RemoteAnswer, RemoteHit
 from rlm_memory_host.contracts.version import version
-from rlm_memory_host.delivery.compose import Labels, Part, compose, make_scope
+from rlm_memory_host.delivery.announced import Announced
+from rlm_memory_host.delivery.compose import Labels, Part, compose, make_scope, normalise
 from rlm_memory_host.egress import Egress
-from rlm_memory_host.errors import HostError, RemoteError
+from rlm_memory_host.errors import HostError, Integrity, RemoteError
 from rlm_memory_host.settings import Settings
 
 CACHE_SECONDS: Final = 60.0
@@ -52,6 +55,7 @@ class OutboxMemory:
         if settings.honcho is None:
             raise ValueError("there is no remote memory without its settings")
         self._egress = egress
+        self._announced = Announced(settings.state_root)
         self._honcho = settings.honcho
         self._configured = settings.project.id
         self._redact = redact
@@ -60,6 +64,24 @@ class OutboxMemory:
         self._lock = threading.Lock()
 
     # -- sending -----------------------------------------------------------------------------------------------------
+    def announce(self, note: Offered) -> None:
+        """As the port says. Where it cannot be written, the note is kept all the same, and `offer` says so."""
+        with suppress(HostError):
+            self._announced.keep(replace(note, text=self._redact(normalise(note.text))))
+
+    def retract(self, note: Offered) -> None:
+        """As the port says."""
+        with suppress(HostError):
+            self._announced.drop(note)
+
+    def settle(self, is_kept: Callable[[Offered], bool]) -> None:
+        """At a start: offer what was announced and kept, drop the rest."""
+        for note in self._announced.all():
+            if is_kept(note):
+                self.offer(note)
+            else:
+                self.retract(note)
+
     def offer(self, note: Offered) -> Queued:
         """As the port says."""
         part = Part(
@@ -81,7 +103,10 @@ class OutboxMemory:
             composed = compose(self._scope(note.session, kind), [part], labels, self._redact)
             admitted = self._egress.admission.admit(composed.request)
         except HostError as error:
+            if isinstance(error, Integrity):
+                self.retract(note)
             return Queued(False, "", error.code)
+        self.retract(note)
         return Queued(True, admitted.delivery_id)
 
     def withdraw(self, memory_id: str) -> int:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from rlm_memory_host.assembly.redaction import Redaction
 from rlm_memory_host.assembly.sessions import After, Sessions
 from rlm_memory_host.contracts.judging import JudgeModel
-from rlm_memory_host.contracts.memory import project_layer
+from rlm_memory_host.contracts.memory import Layer, Status, project_layer
+from rlm_memory_host.contracts.remote import Offered
 from rlm_memory_host.errors import HostError, SettingsError
 from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.recall.service import Recall
@@ -105,11 +106,24 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
             settings.memory.profile,
         )
     )
+    if around.remote is not None:
+        around.remote.settle(lambda note: _is_kept(opened, note))
     recall = Recall(memory, remote=around.remote)
     captures = settings.honcho is not None and settings.honcho.capture
     sessions.serve(memory, recall, After(around.remote if captures else None, around.model, around.pool))
     services = TextServices(memory, recall, around.artifacts, around.remote, human_peer, opened.health)
     return Text(opened, services, sessions)
+
+
+def _is_kept(opened: Opened, note: Offered) -> bool:
+    """Whether what a note tells is on file as it was announced, and neither forgotten nor hidden."""
+    try:
+        found = opened.store.get(Layer.parse(note.layer), note.memory_id)
+    except (HostError, OSError, ValueError):
+        return False
+    if found is None or found.block.status in (Status.ARCHIVED, Status.HIDDEN):
+        return False
+    return (found.block.version, found.block.updated_at) == (note.version, note.ts)
 
 
 def opened_or_reported(make: Callable[[], Text | None]) -> tuple[Text | None, str]:

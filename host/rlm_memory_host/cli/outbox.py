@@ -22,6 +22,7 @@ from rlm_memory_host import settings
 from rlm_memory_host.attach import dial
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.delivery import operator
+from rlm_memory_host.delivery.announced import Announced
 from rlm_memory_host.delivery.outbox import Outbox
 from rlm_memory_host.errors import NotFound
 from rlm_memory_host.process import AlreadyRunning, write_private
@@ -129,6 +130,7 @@ def _named(root: Path, deliveries: Sequence[str] | None) -> list[str]:
 
 def take_back(root: Path, memory_ids: Collection[str], session: str = "") -> int:
     """Drop what waits or failed about memories, or of a session; how many were dropped. Raises HostError."""
+    Announced(root).drop_about(memory_ids)
     until = time.monotonic() + TAKE_BACK_SECONDS
     taken = 0
     while names := operator.about(root, memory_ids, session):

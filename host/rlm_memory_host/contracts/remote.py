@@ -19,7 +19,8 @@ from typing import Literal, Protocol
 class Offered:
     """One accepted note or correction. `delivery_id` is stable: offering the same again is one delivery.
 
-    `speaker` is who said it: only a user's own words ever leave under the human peer.
+    `speaker` is who said it: only a user's own words ever leave under the human peer. `layer` and `version` name the
+    memory's state that it tells, "" and 0 where nothing is kept here.
     """
 
     delivery_id: str
@@ -31,6 +32,8 @@ class Offered:
     project: str
     ts: str
     supersedes: tuple[str, ...] = ()
+    layer: str = ""
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,14 @@ class RemoteAnswer:
 class RemoteMemory(Protocol):
     """A remote memory. Thread-safe. Deadlines are seconds and the provider's to keep; callers keep their own too."""
 
+    def announce(self, note: Offered) -> None:
+        """A note is about to be kept here and offered: a host that is killed in between offers it at its next start."""
+        ...
+
+    def retract(self, note: Offered) -> None:
+        """What was announced was not kept after all."""
+        ...
+
     def offer(self, note: Offered) -> Queued:
         """Take a note into the outbox; durable when it returns `queued`."""
         ...
@@ -102,6 +113,12 @@ class MemoryRemote:
     extra: Sequence[RemoteHit] = ()
     problem: str = ""
     spoken: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def announce(self, note: Offered) -> None:
+        """Nothing: this provider ends with its process."""
+
+    def retract(self, note: Offered) -> None:
+        """Nothing: this provider ends with its process."""
 
     def offer(self, note: Offered) -> Queued:
         """As the port says."""

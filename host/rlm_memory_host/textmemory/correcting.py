@@ -26,7 +26,6 @@ from rlm_memory_host.contracts.memory import (
     Consent,
     Located,
     Status,
-    Transaction,
     new_memory_id,
 )
 from rlm_memory_host.errors import NotFound, ToolDenied, ToolInput, VersionConflict
@@ -160,12 +159,11 @@ def _decided(
     else:
         plan = plan_in_place(ready, item.block, context)
     try:
-        memory.store.commit(Transaction(plan.writes, plan.rows, plan.notes))
+        return memory.committed(caller, plan, ready, "correction")
     except VersionConflict as error:
         raise VersionConflict(
             "the memory was changed by somebody else at the same time; read it and decide again", current=error.current
         ) from error
-    return memory.offered(caller, plan, ready, "correction")
 
 
 def plan_in_place(ready: Ready, block: Block, context: Context) -> Plan:

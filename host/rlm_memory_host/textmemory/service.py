@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from rlm_memory_host.contracts.capture import Captured, Message, NothingCaptured
 from rlm_memory_host.contracts.judging import JudgeModel
@@ -166,17 +166,16 @@ class TextMemory:
             context = Context(caller, layer, stamp(self.now()), new_memory_id(), tool)
             snapshot = self.store.snapshot(layer)
             plan = self._plan(ready, context, outcome, scope_note, caller)
+            revisions = {layer: snapshot.revision} if plan.writes else {}
             try:
-                self.store.commit(
-                    Transaction(plan.writes, plan.rows, plan.notes, {layer: snapshot.revision} if plan.writes else {})
-                )
+                done = self.committed(caller, plan, ready, revisions=revisions)
             except VersionConflict:
                 if attempt + 1 == ATTEMPTS:
                     raise
                 continue
             if plan.repeats:
                 self.activity.repeated(plan.repeats)
-            return self.offered(caller, plan, ready)
+            return done
         raise AssertionError("unreachable")
 
     def _plan(self, ready: Ready, context: Context, outcome: Outcome, scope_note: str, caller: Caller) -> Plan:
@@ -200,27 +199,31 @@ class TextMemory:
         layers = dict.fromkeys((written, *self.layers(caller)))
         return [block for layer in layers for block in self.store.snapshot(layer).blocks]
 
-    def offered(self, caller: Caller, plan: Plan, ready: Ready, kind: str = "note") -> Recorded:
-        """The answer, after an accepted text was offered to the remote memory."""
+    def committed(
+        self,
+        caller: Caller,
+        plan: Plan,
+        ready: Ready,
+        kind: Literal["note", "correction"] = "note",
+        revisions: Mapping[Layer, str] | None = None,
+    ) -> Recorded:
+        """Commit a plan, and offer an accepted text to the remote memory: announced before, so that a kill in between
+        loses no delivery. Raises VersionConflict, StoreError.
+        """
         remote = self.parts.remote
+        note = _offered(caller, plan, ready, kind) if remote is not None and plan.accepted else None
+        if remote is not None and note is not None:
+            remote.announce(note)
+        try:
+            self.store.commit(Transaction(plan.writes, plan.rows, plan.notes, revisions or {}))
+        except VersionConflict:
+            if remote is not None and note is not None:
+                remote.retract(note)
+            raise
         result = plan.result
-        if remote is None or not plan.accepted:
+        if remote is None or note is None:
             return result
-        block = next(write.block for write in plan.writes if write.block.id == plan.accepted)
-        speakers = {Authority.USER: "user", Authority.OPERATOR: "operator", Authority.CHILD: "child"}
-        queued = remote.offer(
-            Offered(
-                delivery_id(block.id, block.version, kind),
-                block.id,
-                "correction" if kind == "correction" else "note",
-                ready.body,
-                speakers.get(ready.writer, "model"),  # pyright: ignore[reportArgumentType]
-                caller.session,
-                caller.project or "",
-                block.updated_at,
-                tuple(dict.fromkeys((*block.supersedes, *((result.target,) if result.target else ())))),
-            )
-        )
+        queued = remote.offer(note)
         warnings = (*result.warnings, f"not queued for the remote memory: {queued.problem}") if queued.problem else None
         return replace(
             result, queued=queued.queued, delivery_id=queued.delivery_id, warnings=warnings or result.warnings
@@ -287,6 +290,26 @@ class TextMemory:
                 layer.kind.value: self.store.is_available(layer) for layer in visible_layers(caller, self.parts.profile)
             },
         }
+
+
+def _offered(caller: Caller, plan: Plan, ready: Ready, kind: Literal["note", "correction"]) -> Offered:
+    """What a remote memory gets of an accepted text."""
+    layer, block = next((write.layer, write.block) for write in plan.writes if write.block.id == plan.accepted)
+    speakers = {Authority.USER: "user", Authority.OPERATOR: "operator", Authority.CHILD: "child"}
+    replaced = (*block.supersedes, *((plan.result.target,) if plan.result.target else ()))
+    return Offered(
+        delivery_id(block.id, block.version, kind),
+        block.id,
+        kind,
+        ready.body,
+        speakers.get(ready.writer, "model"),  # pyright: ignore[reportArgumentType]
+        caller.session,
+        caller.project or "",
+        block.updated_at,
+        tuple(dict.fromkeys(replaced)),
+        layer.name,
+        block.version,
+    )
 
 
 def refusal_text(writer: Authority, reason: str) -> str:
