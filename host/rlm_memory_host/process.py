@@ -110,7 +110,18 @@ def claim_state_root(path: Path) -> Path:
 
     Only a folder that is already private, or holds nothing but what a host or a kernel that starts one puts there, is
     taken: tightening a shared folder that somebody named by mistake would lock others out of it.
+
+    Raises SettingsError, also for a file and where no folder can be made.
     """
+    try:
+        return _claimed(path)
+    except OSError as error:
+        raise SettingsError(
+            f"state_root: it cannot be used as a folder ({error.strerror or type(error).__name__}); name another one"
+        ) from error
+
+
+def _claimed(path: Path) -> Path:
     with contextlib.suppress(FileNotFoundError):
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077 and not OWN_NAMES.issuperset(entry.name for entry in path.iterdir()):

@@ -250,6 +250,14 @@ class TestProcess:
             claim_state_root(shared)
         assert stat.S_IMODE(shared.stat().st_mode) == 0o777
 
+    def test_what_can_be_no_state_root_is_named_in_one_line(self, tmp_path: Path) -> None:
+        """A file, something below a file, a link to itself, a place where no folder can be made."""
+        (tmp_path / "file").touch()
+        (tmp_path / "loop").symlink_to("loop")
+        for place in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop", Path("/proc/none")):
+            with pytest.raises(SettingsError, match=r"state_root|state root"):
+                claim_state_root(place)
+
     def test_a_link_is_not_taken_for_a_folder_or_a_file(self, tmp_path: Path) -> None:
         """Something that can write the state root's parent cannot redirect the host."""
         (tmp_path / "elsewhere").mkdir()
