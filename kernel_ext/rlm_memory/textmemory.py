@@ -12,7 +12,7 @@ G6-01.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, overload
 
@@ -214,7 +214,7 @@ def record(
     for a person. Exact results belong into `memory.experiments.record`.
     """
     options: dict[str, Any] = {"title": title, "topic": topic, "kind": kind, "quote": quote, "scope": scope}
-    options |= {"basis": basis, "tags": list(tags) if tags is not None else None}
+    options |= {"basis": basis, "tags": _tags(tags)}
     arguments = {"note": _text(note, "note")} | _given(options)
     return _written((yield from tool("memory_record", arguments)))
 
@@ -265,6 +265,17 @@ def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise errors.Invalid(f"{name} must be text, not {type(value).__name__}")
     return value
+
+
+def _tags(tags: object) -> list[Any] | None:
+    if tags is None:
+        return None
+    # A text is a sequence of texts too: its letters would become the tags.
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise errors.Invalid(
+            f"tags must be a list of texts, not {'one text' if isinstance(tags, str) else type(tags).__name__}"
+        )
+    return list(cast("Iterable[Any]", tags))
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,13 @@ def test_read_and_forget_carry_their_arguments() -> None:
     assert "history" in repr(moved)
 
 
+@pytest.mark.parametrize("tags", ["lab", 7])
+def test_one_text_is_not_taken_apart_into_tags(tags: Any) -> None:
+    """Its letters would have become the tags."""
+    with pytest.raises(errors.Invalid, match="tags must be a list of texts"):
+        next(textmemory.record("The valve is steel.", tags=tags))
+
+
 def test_a_wrong_argument_is_named_before_anything_is_asked() -> None:
     """Text is text."""
     for call in (textmemory.search(3), textmemory.record(None), textmemory.read(1)):  # type: ignore[arg-type]
