@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,8 @@ from typing import Any
 import pytest
 from operator_harness import DAY, NEW, OLD, Command, Office, command_of, never
 from rlm_memory_host.artifacts import removal
-from rlm_memory_host.errors import Unwritable
+from rlm_memory_host.cli.experiments_desk import open_desk
+from rlm_memory_host.errors import ToolInput, Unwritable
 from rlm_memory_host.storage import catalogue
 from rlm_memory_host.storage.faults import FaultyLayer
 from rlm_memory_host.storage.files import FileLayer
@@ -133,6 +135,44 @@ def test_ls_begins_with_the_index_that_a_host_saved(
     said = command("ls", "run", "--limit", "2", "--json")
     assert (said.value["total"], len(said.value["results"])) == (8, 2)
     assert set(opened) == {f"{each['experiment_id']}.json" for each in said.value["results"]}
+
+
+def test_a_folder_where_a_removed_card_should_be_stops_no_clean_up(command: Command, office: Office) -> None:
+    """It is left alone and named, and what is ours goes."""
+    with office.open() as store:
+        done = office.record(store, OLD)
+    card = office.layout.card("exp_" + "a" * 52)
+    card.mkdir()
+    assert command("rm", card.stem, done.experiment_id).code == 0
+    swept = command("gc", "--yes", "--undo-days", "0", "--json")
+    assert (swept.code, len(swept.value["removed"])) == (0, 1)
+    (stray,) = command("verify", "--json").value["strays"]
+    assert stray.startswith(card.stem)
+
+
+def test_a_folder_that_cannot_be_read_ends_an_import_by_name(
+    command: Command, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its content is not known, so nothing is taken, as a wrong guess of what was left out would be worse."""
+    (office.folder / "mlruns" / "locked").mkdir(parents=True)
+    real = os.open
+
+    def locked(path: Any, *arguments: Any, **more: Any) -> int:
+        if path == "locked":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", locked)
+    said = command("import", "--from", "mlflow", office.folder / "mlruns")
+    assert (said.code, said.err) == (2, "INVALID_PATH: locked: it cannot be read (Permission denied)")
+
+
+def test_an_empty_project_is_no_project(office: Office) -> None:
+    """A shell variable that is not set must not mean the project of the current folder."""
+    with office.open() as store:
+        office.record(store, OLD)
+    with pytest.raises(ToolInput, match="--project"), open_desk(None, office.state, "", as_json=False):
+        pass
 
 
 SECRET = "ghp_" + "Ab3dEf7hIj" * 3 + "kL5mN9"

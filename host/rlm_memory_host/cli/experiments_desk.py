@@ -27,7 +27,7 @@ from rlm_memory_host import settings
 from rlm_memory_host.attach.project import project_of
 from rlm_memory_host.cli import consent
 from rlm_memory_host.contracts.scope import Scope
-from rlm_memory_host.errors import ToolCancelled, ToolDenied
+from rlm_memory_host.errors import ToolCancelled, ToolDenied, ToolInput
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -125,6 +125,8 @@ def open_desk(config: Path | None, state_root: Path | None, project: str | None,
     from rlm_memory_host.artifacts import ArtifactStore
     from rlm_memory_host.assembly.artifacts import bounds_of, index_folder_of
 
+    if project is not None and not project.strip():
+        raise ToolInput("--project names no project; leave it out to have it told from the folder")
     loaded = settings.load(config, state_root).settings
     told = project or project_of(Path.cwd(), loaded.project.id).id
     stop = Stop()

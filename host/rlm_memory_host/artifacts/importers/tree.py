@@ -112,13 +112,27 @@ class Tree:
     def _walk(self, folder: int, parts: tuple[str, ...], found: list[Entry]) -> None:
         if len(parts) > MAX_DEPTH:
             raise UnsafeSource(f"{shown('/'.join(parts))}: folders lie too deep", UNSAFE_FILESYSTEM_ENTRY)
-        with os.scandir(folder) as entries:
-            listed = list(entries)
+        try:
+            with os.scandir(folder) as entries:
+                listed = list(entries)
+        except OSError as error:
+            raise UnsafeSource(
+                f"{shown('/'.join(parts) or '.')}: the folder cannot be read ({error.strerror})", INVALID_PATH
+            ) from None
         for item in listed:
-            state = item.stat(follow_symlinks=False)
             inner = (*parts, item.name)
-            if stat.S_ISDIR(state.st_mode):
-                descriptor = os.open(item.name, _FOLDER, dir_fd=folder)
+            try:
+                state = item.stat(follow_symlinks=False)
+                is_folder = stat.S_ISDIR(state.st_mode)
+                descriptor = os.open(item.name, _FOLDER, dir_fd=folder) if is_folder else -1
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                # Refused as a whole: what lies in there is not known, so nobody could be told what is left out.
+                raise UnsafeSource(
+                    f"{shown('/'.join(inner))}: it cannot be read ({error.strerror})", INVALID_PATH
+                ) from None
+            if is_folder:
                 try:
                     self._walk(descriptor, inner, found)
                 finally:

@@ -99,6 +99,9 @@ class Shelf:
             experiment, gone = card_of(item.name), removed_of(item.name)
             if experiment is not None:
                 self.cards[experiment] = item
+            elif item.is_dir(follow_symlinks=False):
+                # Nobody of us makes one, and what deletes files must not stumble over it each time.
+                self.strays.append(item.name)
             elif gone is not None and gone[1] == "card":
                 self.removed[item.name] = gone[0]
             elif gone is not None:
