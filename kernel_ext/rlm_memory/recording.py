@@ -9,11 +9,12 @@ Source: design page "Exact results"; DeepSeek Honcho specification, sections 27 
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from rlm_memory import display, errors, fingerprints, sources, wire
 from rlm_memory.annotation import environment, fit
@@ -30,6 +31,9 @@ TAGS, TAG_CHARACTERS = 20, 80
 COLUMNS, COLUMN_CHARACTERS = 256, 128
 UNKNOWN: Final = "unknown"
 _EXPERIMENT: Final = re.compile(r"exp_[a-z2-7]{52}")
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+T = TypeVar("T")
 
 
 def record(
@@ -106,7 +110,7 @@ def keep(
 ) -> Steps[Recorded]:
     """Record an object, or the file at `path`, under checked labels and a fingerprint; `notes` go beside the card."""
     host: Host = yield Meet()
-    exports: Path = yield Work(lambda: sources.exports_folder(host.session_dir))
+    exports: Path = yield Work(lambda: written(lambda: sources.exports_folder(host.session_dir)))
     if path is not None:
         ready = yield from _of_file(path, exports, media_type)
     else:
@@ -139,14 +143,18 @@ class _Ready:
 
 
 def _of_file(path: Path, exports: Path, media_type: str | None) -> Steps[_Ready]:
-    staged: sources.Staged = yield Work(lambda: sources.stage(path, exports), discard=sources.Staged.remove)
+    staged: sources.Staged = yield Work(
+        lambda: written(lambda: sources.stage(path, exports)), discard=sources.Staged.remove
+    )
     kind = media_type or sources.media_type(path)
     summary = f"File, {display.size(staged.size)}, {kind.split(';')[0]}."
     return _Ready(staged, {"media_type": kind, "summary": summary}, {"codec": "file"}, {"file_name": staged.name})
 
 
 def _of_object(obj: Any, exports: Path, lossy: bool, image: str | None) -> Steps[_Ready]:
-    encoded: Any = yield Work(lambda: _encode(obj, exports, lossy, image), discard=lambda made: _drop(made.path))
+    encoded: Any = yield Work(
+        lambda: written(lambda: _encode(obj, exports, lossy, image)), discard=lambda made: _drop(made.path)
+    )
     request: dict[str, Any] = {"media_type": encoded.media_type, "summary": encoded.summary[:SUMMARY_CHARACTERS]}
     if encoded.shape is not None:
         request["shape"] = list(encoded.shape)
@@ -158,6 +166,19 @@ def _of_object(obj: Any, exports: Path, lossy: bool, image: str | None) -> Steps
         {"codec": encoded.codec, "preview": encoded.preview},
         {"lossy_changes": list(encoded.changes)} if encoded.changes else {},
     )
+
+
+def written(work: Callable[[], T]) -> T:
+    """Run what writes into the session folder; a full or read-only disk is StoreUnavailable, as the host says it."""
+    try:
+        return work()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise errors.StoreUnavailable(
+            f"the session folder cannot be written ({errno.errorcode[error.errno]}), nothing was recorded; "
+            "free space on its disk, then try again"
+        ) from error
 
 
 def lineage_notes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import pickle
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_memory import errors, kept, sources, wire
+from rlm_memory import errors, kept, recording, sources, wire
 from rlm_memory.channel import HostChannel, Pending
 from rlm_memory.connect import Connection
 from rlm_memory.display import clean, size
@@ -246,3 +247,16 @@ def test_shown_text_is_one_inert_line() -> None:
     assert [size(n) for n in (0, 1, 999, 1000, 999_960, 1_500_000_000)] == [
         "0 bytes", "1 byte", "999 bytes", "1.0 kB", "1.0 MB", "1.5 GB",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EROFS"])
+def test_a_disk_that_is_full_is_an_error_of_ours_and_any_other_stays_what_it_is(code: str) -> None:
+    """What the kernel writes for the host fails as the host's own writing does."""
+
+    def failing(number: int) -> Any:
+        raise OSError(number, "said by the system")
+
+    with pytest.raises(errors.StoreUnavailable, match=code):
+        recording.written(lambda: failing(getattr(errno, code)))
+    with pytest.raises(FileNotFoundError):
+        recording.written(lambda: failing(errno.ENOENT))
