@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from rlm_memory import codecs, errors
+from rlm_memory.codecs import exact
 from same import assert_same
 
-pytestmark = pytest.mark.compat
+# numpy makes a default fill value for fields that cannot hold it.
+pytestmark = [pytest.mark.compat, pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")]
 
 
 def back(obj: Any) -> Any:
@@ -41,7 +43,9 @@ def same_bits(a: Any, b: Any) -> None:
     for name in a.dtype.names or ():
         same_bits(np.asarray(a[name]), np.asarray(b[name]))
     if not a.dtype.names:
-        assert a.tobytes() == b.tobytes()
+        # A lone long double has padding too, which holds anything.
+        padded = a.dtype.char in "gG"
+        assert exact.same_array(a, b) if padded else a.tobytes() == b.tobytes()
 
 
 def check_array(array: Any) -> None:
@@ -181,5 +185,5 @@ def test_whatever_is_made_up_comes_back_exactly(kind: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_thousand_of_each_kind_come_back_exactly(kind: str) -> None:
-    """The long campaign."""
-    campaign(kind, 2000)
+    """The long campaign, without the shrinking of what it finds."""
+    campaign(kind, 2000, (Phase.generate,))
