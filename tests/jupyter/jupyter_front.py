@@ -89,12 +89,30 @@ class JupyterServer:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"token {TOKEN}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
-            text = answer.read()
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            error.add_note(self.said()[-4000:])
+            raise
         return json.loads(text) if text else None
 
     def start(self, name: str = "rlm-memory") -> str:
         return self.ask("POST", "api/kernels", {"name": name})["id"]
+
+    def delete(self, kernel_id: str) -> None:
+        """Shut a kernel down; while jupyter_client itself restarts a dead one it answers 500, and a user asks again."""
+
+        def is_deleted() -> bool:
+            try:
+                self.ask("DELETE", f"api/kernels/{kernel_id}")
+            except urllib.error.HTTPError as error:
+                if error.code != 500 or "InvalidStateError" not in self.said():
+                    raise
+                return False
+            return True
+
+        eventually(is_deleted, "the server deletes the kernel")
 
     def client(self, kernel_id: str) -> Any:
         """A client of the kernel's own channels, by its connection file, once the kernel answers."""

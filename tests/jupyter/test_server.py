@@ -67,7 +67,7 @@ def test_a_kernel_lives_through_restart_and_death_and_leaves_nothing(
     assert len({first["pid"], second["pid"], third["pid"]}) == 3
 
     connection_file = server.connection_file(kernel_id)
-    server.ask("DELETE", f"api/kernels/{kernel_id}")
+    server.delete(kernel_id)
     eventually(lambda: not kernels_of(state_root), "the host lets go of the deleted kernel")
     eventually(lambda: not folder.exists(), "the empty session folder is gone")
     assert not list((state_root / "attachments").iterdir())
