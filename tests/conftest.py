@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,15 @@ from real_kernels import START_SECONDS, Kernel, running_kernel
 pytest_plugins = ["hygiene", "no_skips", "reruns"]
 
 SCRIPTS = Path(sys.executable).parent
+
+
+@pytest.fixture(autouse=True)
+def umask_of_before() -> Iterator[None]:
+    """A command of the host that runs in the test's own process tightens the umask; the next test gets its own back."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture

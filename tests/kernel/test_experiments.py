@@ -248,8 +248,9 @@ def test_what_is_shown_does_not_depend_on_run_place_or_day(kernel: Any) -> None:
         "#  title                   size    source  tags  why     id",
         "0  <b>t</b>\\x1b[31m\\u202e  1 item  s @ v   x     newest  art_afnl2724yv",
         "Resolved('<b>t</b>\\\\x1b[31m\\\\u202e', 1 item, not checked, art_afnl2724yv)",
-        "memory: experiments, status(), fingerprint(), errors, "
-        "aio memory.experiments: record, search, resolve, load, preview, get, computation, cached, lineage, compare",
+        "memory: experiments, remember(), search(), recall(), read(), record(), correct(), forget(), status(), "
+        "fingerprint(), errors, aio "
+        "memory.experiments: record, search, resolve, load, preview, get, computation, cached, lineage, compare",
     ]
     html = kernel.run("print(r._repr_html_(), memory.experiments.search('')._repr_html_())").ok()
     assert "<b>" not in html
@@ -264,7 +265,10 @@ def test_completions_offer_methods_and_ids(kernel: Any) -> None:
         "keys = memory.experiments._ipython_key_completions_()\n"
         "print(dir(memory), keys == [r.experiment_id], memory.experiments[keys[0]].title)"
     )
-    assert kernel.run(code).ok() == "['aio', 'errors', 'experiments', 'fingerprint', 'status'] True t\n"
+    assert kernel.run(code).ok() == (
+        "['aio', 'correct', 'errors', 'experiments', 'fingerprint', 'forget', 'read', 'recall', 'record', 'remember', "
+        "'search', 'status'] True t\n"
+    )
 
 
 def test_snapshots_are_small_and_work_in_a_fresh_kernel(

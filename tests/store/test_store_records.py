@@ -26,7 +26,7 @@ WORKER = Path(__file__).parent / "store_worker.py"
 
 def worker(*arguments: object) -> str:
     command = [sys.executable, str(WORKER), *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"a,b\n1,2\n", bytes(range(256)) * 9_000])
@@ -452,10 +452,12 @@ def test_status_says_nothing_about_content(world: World, store: ArtifactStore) -
 
 @pytest.fixture
 def open_world() -> Iterator[World]:
-    """Folders that another user can walk through, unlike pytest's own."""
+    """Folders that another user can walk through, unlike pytest's own, whatever the umask."""
+    before = os.umask(0o022)
     with tempfile.TemporaryDirectory(prefix="rlm-memory-test-") as folder:
         Path(folder).chmod(0o755)
         yield World(Path(folder))
+    os.umask(before)
 
 
 def test_a_read_only_store_can_be_read(open_world: World) -> None:
