@@ -2,8 +2,9 @@
 
 Owns: a home folder, XDG, Jupyter and state folders of the run's own, and the search for orphans at the end. Hosts
 detach from whoever started them, so being a child is not enough to find one: every process of the run inherits a mark
-in its environment. Does not own: stopping what a test started, which is the fixture's or the test's own work; what is
-found here is a failure of the run.
+in its environment. Where a run is spread over workers (pytest-xdist), each is a run within the run: a home and a longer
+mark of its own, and it tells the first process what it found. Does not own: stopping what a test started, which is the
+fixture's or the test's own work; what is found here is a failure of the run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -49,7 +51,7 @@ def _enter() -> Path:
         os.environ[name] = str(folder)
     for name in _LEAKS:
         os.environ.pop(name, None)
-    os.environ[MARK] = uuid.uuid4().hex
+    os.environ[MARK] = f"{os.environ.get(MARK, 'run')}.{uuid.uuid4().hex[:12]}"
     return home
 
 
@@ -65,7 +67,7 @@ def _is_of_this_run(process: psutil.Process) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return process.environ().get(MARK) == os.environ[MARK] or str(_HOME) in " ".join(process.cmdline())
+        return process.environ().get(MARK, "").startswith(os.environ[MARK]) or str(_HOME) in " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
         return False
 
@@ -87,18 +89,30 @@ def _await_end() -> list[psutil.Process]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run where it leaves processes, then end them: they are all its own."""
     left = _await_end()
+    found = session.config.stash.setdefault(_FOUND, [])
     for process in left:
         with process.oneshot():
-            line = f"orphan process {process.pid}: {' '.join(process.cmdline())[:300]}"
-        session.config.stash.setdefault(_FOUND, []).append(line)
+            found.append(f"orphan process {process.pid}: {' '.join(process.cmdline())[:300]}")
         process.kill()
     psutil.wait_procs(left, timeout=5)
-    if left:
+    if found:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    told: dict[str, list[str]] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told[_TOLD] = found
     leave()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker found; it comes before the first process's own end."""
+    told: dict[str, list[str]] = getattr(node, "workeroutput", {})
+    config: pytest.Config = node.config
+    config.stash.setdefault(_FOUND, []).extend(told.get(_TOLD, []))
+
+
 _FOUND = pytest.StashKey[list[str]]()
+_TOLD = "rlm-memory-orphans"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,9 +14,10 @@ import pytest
 TESTS = Path(__file__).resolve().parent.parent
 
 
-def run_pytest(folder: Path, source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, source: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_inner.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-p", "hygiene", "-p", "no_skips", "-p", "no:cacheprovider", "-q", "."]
+    command += options
     inherited = {name: value for name, value in os.environ.items() if name != "RLM_MEMORY_NO_SKIPS"}
     environment = {**inherited, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment}
     return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True)
@@ -42,7 +43,8 @@ def test_an_expected_failure_is_no_skip(tmp_path: Path):
     assert run_pytest(tmp_path, source, RLM_MEMORY_NO_SKIPS="1").returncode == 0
 
 
-def test_a_detached_process_that_a_test_leaves_fails_the_run_and_is_ended(tmp_path: Path):
+@pytest.mark.parametrize("options", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["one process", "two workers"])
+def test_a_detached_process_that_a_test_leaves_fails_the_run_and_is_ended(tmp_path: Path, options: tuple[str, ...]):
     source = (
         "import subprocess, sys, pathlib\n"
         "def test_a():\n"
@@ -50,7 +52,7 @@ def test_a_detached_process_that_a_test_leaves_fails_the_run_and_is_ended(tmp_pa
         "    pathlib.Path('pid').write_text(str(p.pid))\n"
         "    p.returncode = 0\n"
     )
-    result = run_pytest(tmp_path, source, RLM_MEMORY_TEST_GRACE="0")
+    result = run_pytest(tmp_path, source, *options, RLM_MEMORY_TEST_GRACE="0")
     assert result.returncode == 1, result.stdout
     assert "orphan process" in result.stdout
     pid = int((tmp_path / "pid").read_text())
