@@ -19,6 +19,7 @@ from typing import Final, Literal
 from rlm_memory_host.storage.tokens import normalise
 from rlm_memory_host.textmemory.quotes import QUOTE_QUESTION, Statement, statements
 from rlm_memory_host.textmemory.sentences import features, fold, overlap
+from rlm_memory_host.textmemory.subjects import names_another
 
 Action = Literal["forget", "hide", "restore"]
 ACTIONS: Final[tuple[Action, ...]] = ("forget", "hide", "restore")
@@ -80,7 +81,12 @@ _REQUEST: Final = re.compile(
     r"|可不可以)(?:请|帮)?",
     re.IGNORECASE,
 )
-_DEICTIC: Final = re.compile(r"\b(?:this|that|it|these|those|them)\b|这个|那个|这条|那条|这件事|那件事|这|它|此事")
+_DEICTIC: Final = re.compile(
+    r"\b(?:this|it|these|those|them)\b"
+    r"|\bthat\b(?=\W*(?:$|[.!?,;:)]|(?:one|thing|memory|note|fact|entry|rule|preference|please|too|now|again|as|from"
+    r"|for|and|ever|any ?more|about|anymore)\b))"
+    r"|这个|那个|这条|那条|这件事|那件事|这|它|此事"
+)
 
 _GLOBAL: Final = re.compile(
     r"\b(?:all|every|any|across)(?: of)?(?: (?:my|our|the))? (?:projects?|workspaces?|repositor(?:y|ies)"
@@ -198,7 +204,8 @@ def names_target(sentence: str, names: tuple[str, ...], memory_id: str = "") -> 
         wanted = features(name)
         if name and fold(name) and len(fold(name)) > 1 and fold(name) in fold(sentence):
             return True
-        if wanted and len(wanted & said) / len(wanted) >= NAMED_OVERLAP and overlap(wanted, said) > 0:
+        shares = bool(wanted) and len(wanted & said) / len(wanted) >= NAMED_OVERLAP and overlap(wanted, said) > 0
+        if shares and not names_another(sentence, name):
             return True
     return False
 

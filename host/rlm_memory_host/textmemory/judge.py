@@ -18,7 +18,18 @@ from typing import Final, Literal
 
 from rlm_memory_host.textmemory import predicates
 from rlm_memory_host.textmemory.polarity import cues, is_negative, is_past, new_cues
-from rlm_memory_host.textmemory.sentences import Sentence, features, fold, numbers, ordered, overlap, split, words
+from rlm_memory_host.textmemory.sentences import (
+    Sentence,
+    features,
+    fold,
+    is_number_missing,
+    numbers,
+    ordered,
+    overlap,
+    split,
+    words,
+)
+from rlm_memory_host.textmemory.subjects import are_apart
 
 SUBJECT_FLOOR: Final = 0.34
 """Below this overlap of topic and title two differently titled texts speak of different things."""
@@ -92,6 +103,9 @@ def judge(new: Said, on_file: Sequence[Said]) -> Judgement:
     for old in on_file:
         if fold(old.body) == fold(new.body):
             return Judgement(Relation.DUPLICATE, 0.99, 2, old.id)
+    on_file = [old for old in on_file if not are_apart(new.body, old.body, (new.title, old.title))]
+    if not on_file:
+        return Judgement(Relation.NEW, 0.78, 3)
     target = max(on_file, key=lambda old: subject_overlap(new, old) + overlap(features(new.body), features(old.body)))
     if subject_overlap(new, target) < SUBJECT_FLOOR and fold(new.title) != fold(target.title):
         return Judgement(Relation.NEW, 0.78, 3)
@@ -137,9 +151,10 @@ def _subject(said: Said) -> frozenset[str]:
 # -- contradiction ---------------------------------------------------------------------------------------------------
 def contradictions(new: Said, old: Said) -> tuple[Clash, ...]:
     """Each new sentence against its nearest old one; one-value predicates against all of them."""
-    before = split(old.body)
+    everything = split(old.body)
     found: list[Clash] = []
     for sentence in split(new.body):
+        before = [other for other in everything if not are_apart(sentence.text, other.text)]
         near = _nearest(sentence, before)
         if near is None or fold(near.text) == fold(sentence.text):
             continue
@@ -177,7 +192,7 @@ _CUE_PARTS: Final = features("现在 目前 改为 改成 升级 切换 升级�
 def _ground(new: Sentence, old: Sentence) -> Ground:
     shared = overlap(words(new.text), words(old.text))
     cue = bool(new_cues(new.text, old.text))
-    if numbers(old.text) - numbers(new.text):
+    if is_number_missing(old.text, new.text):
         related = shared > 0 or (_is_elliptical(new.text) and bool(numbers(new.text)))
         if shared >= NUMBER_OVERLAP or (cue and related):
             return "number"
@@ -260,7 +275,7 @@ def _replaced(old: Said, new: Said) -> list[Sentence]:
     found = {clash.old.start: clash.old for clash in clashes}
     if not found:
         for sentence in split(new.body):
-            near = _nearest(sentence, before)
+            near = _nearest(sentence, [other for other in before if not are_apart(sentence.text, other.text)])
             if near is None or is_past(near.text) or any(is_covered(sentence.text, other.text) for other in before):
                 continue
             if overlap(features(sentence.text), features(near.text)) >= BODY_UPDATES:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -103,6 +104,14 @@ def ordered(text: str) -> tuple[str, ...]:
 def numbers(text: str) -> frozenset[str]:
     """The numbers of a text as written, without commas between thousands."""
     return frozenset(_NUMBER.findall(_THOUSANDS.sub("", normalise(text))))
+
+
+def is_number_missing(old: str, new: str) -> bool:
+    """Whether a number of `old` is not in `new`, or fewer times with another number in its place."""
+    if numbers(old) - numbers(new):
+        return True
+    before, after = (Counter(_NUMBER.findall(_THOUSANDS.sub("", normalise(text)))) for text in (old, new))
+    return bool(before - after) and after.total() >= before.total()
 
 
 @lru_cache(maxsize=8_192)

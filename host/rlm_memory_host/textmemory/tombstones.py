@@ -16,6 +16,7 @@ from typing import Final
 
 from rlm_memory_host.contracts.memory import Authority, Block, Status
 from rlm_memory_host.textmemory.sentences import features, fold, jaccard, split
+from rlm_memory_host.textmemory.subjects import are_apart
 
 FLAG_AGED: Final = "aged"
 """Set when capacity archived a block; its text may be written again."""
@@ -43,7 +44,7 @@ def is_same(text: str, gone: str) -> bool:
     """Whether a text folds to the forgotten one or shares >= .6 of its stems."""
     if fold(text) == fold(gone) and fold(text):
         return True
-    return jaccard(features(text), features(gone)) >= SAME_TEXT
+    return jaccard(features(text), features(gone)) >= SAME_TEXT and not are_apart(text, gone)
 
 
 def standing_against(blocks: Iterable[Block], writer: Authority, *texts: str) -> Block | None:
