@@ -16,7 +16,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rlm_memory_host.contracts.delivery import Admission, Redactor, is_remote_id
+from rlm_memory_host.contracts.delivery import Redactor
+from rlm_memory_host.contracts.delivery_ids import is_remote_id
+from rlm_memory_host.contracts.delivery_ports import Admission
 from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
 from rlm_memory_host.delivery.circuit import CircuitPolicy
 from rlm_memory_host.delivery.decisions import RetryPolicy

@@ -17,7 +17,7 @@ FAR = 1_000_000
 
 async def _life(world: World, requests: list[DeliveryRequest], admitted: list[DeliveryRequest]) -> None:
     """Admit and deliver until all is done or the process has ended."""
-    layer = world.outbox._files
+    layer = world.outbox._disk.files
     assert isinstance(layer, CrashingLayer)
     world.start()
     try:

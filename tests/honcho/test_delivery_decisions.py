@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_memory_host.contracts.delivery import DeliveryMessage, RemoteRow
+from rlm_memory_host.contracts.delivery import DeliveryMessage
+from rlm_memory_host.contracts.delivery_ports import RemoteRow
 from rlm_memory_host.delivery.circuit import Circuit, CircuitPolicy
 from rlm_memory_host.delivery.decisions import Bury, Retry, RetryPolicy, after_failure, backoff, compare, settle
 from rlm_memory_host.delivery.lanes import Lanes, Waiting

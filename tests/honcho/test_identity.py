@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_memory_host.contracts.delivery import (
-    build_request,
+from rlm_memory_host.contracts.delivery import build_request
+from rlm_memory_host.contracts.delivery_ids import (
     card_delivery_id,
     exchange_delivery_id,
     honcho_session_id,

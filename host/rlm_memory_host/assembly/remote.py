@@ -27,7 +27,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar, cast
 
 from rlm_memory_host.contracts.capture import Exchange
-from rlm_memory_host.contracts.delivery import SOURCE, DeliveryScope, is_remote_id
+from rlm_memory_host.contracts.delivery import SOURCE, DeliveryScope
+from rlm_memory_host.contracts.delivery_ids import is_remote_id
 from rlm_memory_host.contracts.remote import Offered, Queued, RemoteAnswer, RemoteHit
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.delivery.announced import Announced

@@ -1,21 +1,19 @@
-"""What is delivered to the memory service: identity, the outbox document, and the two ports around the outbox.
+"""What is delivered to the memory service: the shapes and limits of a delivery and of its document.
 
-Owns: delivery and session ids, the shapes and limits of a delivery, document format version 1 (camelCase by alias, the
-format of the TypeScript package), the ports `Admission` (what services use) and `RemoteWriter` (what the worker uses).
-Does not own: I/O, redaction, when anything is sent.
+Owns: document format version 1 (camelCase by alias, the format of the TypeScript package), the metadata of a message.
+Does not own: names (`delivery_ids`), the ports around the outbox (`delivery_ports`), I/O, redaction, when anything is
+sent.
 
 Source: DeepSeek Honcho specification, sections 9.1, 10, 11.3, 12; design page "Honcho, the outbox, capture and recall".
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, Protocol, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -30,7 +28,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from rlm_memory_host.contracts.ids import REMOTE_ID_PATTERN, base32_lower, canonical_json
+from rlm_memory_host.contracts.delivery_ids import SESSION_PREFIX, fingerprint, honcho_session_id
+from rlm_memory_host.contracts.ids import REMOTE_ID_PATTERN
 from rlm_memory_host.errors import FormatVersion, Integrity
 
 DOCUMENT_VERSION: Final = 1
@@ -48,84 +47,9 @@ MAX_METADATA_DEPTH: Final = 5
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Bytes of one outbox document; a larger file in the outbox is none."""
 
-SESSION_PREFIX: Final = "dsh_"
-_DELIVERY_ID = re.compile(r"[0-9a-f]{64}")
-_ID = re.compile(REMOTE_ID_PATTERN[1:-1])
-_DELIVERY_TAG = "rlm-memory/delivery/1"
-_CARD_TAG = "rlm-memory/card-delivery/1"
-
 Role = Literal["user", "assistant", "memory-note", "correction"]
 Redactor = Callable[[str], str]
 """Takes secrets out of a text before it is written anywhere; must be deterministic."""
-
-
-# -- identity --------------------------------------------------------------------------------------------------------
-def honcho_session_id(session_id: str) -> str:
-    """The service's session for an exact session id (section 10.1): `dsh_` + base32 of its SHA-256.
-
-    Raises UnicodeEncodeError for a lone surrogate.
-    """
-    return SESSION_PREFIX + base32_lower(hashlib.sha256(session_id.encode("utf-8")).digest())
-
-
-def is_remote_id(value: object) -> bool:
-    """Whether the service takes `value` as the id of a workspace, peer, session or project."""
-    return isinstance(value, str) and _ID.fullmatch(value) is not None
-
-
-def is_delivery_id(value: object) -> bool:
-    """Whether `value` has the form of a delivery id."""
-    return isinstance(value, str) and _DELIVERY_ID.fullmatch(value) is not None
-
-
-def exchange_delivery_id(
-    scope: DeliveryScope,
-    *,
-    turn: int | None,
-    event_sequences: Sequence[int],
-    contents: Sequence[tuple[Role, str]],
-    revision: str | None = None,
-) -> str:
-    """The id of an exchange or a note (section 12.2): the same source and the same redacted text, the same id.
-
-    `contents` are role and text after redaction, in order; `revision` names the state of a memory, which has no events.
-    """
-    own: dict[str, Any] = {} if revision is None else {"revision": revision}
-    return _digest(
-        own
-        | {
-            "contents": [[role, text] for role, text in contents],
-            "eventSequences": list(event_sequences),
-            "honchoSessionId": scope.honcho_session_id,
-            "projectId": scope.project_id,
-            "schema": _DELIVERY_TAG,
-            "sessionId": scope.dsh_session_id,
-            "turn": turn,
-            "userPeerId": scope.user_peer_id,
-            "workspaceId": scope.workspace_id,
-        }
-    )
-
-
-def card_delivery_id(
-    *, namespace: str, workspace_id: str, project_id: str, experiment_id: str, schema_version: int, revision: str
-) -> str:
-    """The id of a remote experiment card (section 29.2): a new revision of the projection is a new delivery."""
-    return _digest(
-        {
-            "experimentId": experiment_id,
-            "namespace": namespace,
-            "projectId": project_id,
-            "remoteSchemaVersion": schema_version,
-            "revision": revision,
-            "schema": _CARD_TAG,
-            "workspaceId": workspace_id,
-        }
-    )
-
-
-def _digest(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(identity)).hexdigest()
 
 
 # -- the document ----------------------------------------------------------------------------------------------------
@@ -384,11 +308,6 @@ def _refuse_unknown_version(data: bytes) -> None:
             raise FormatVersion("the document has a version that this release does not know; upgrade rlm-memory-host")
 
 
-def fingerprint(peer_id: str, role: str, content: str) -> str:
-    """The SHA-256, hexadecimal, that stands for a message within its delivery."""
-    return _digest({"content": content, "peerId": peer_id, "role": role})
-
-
 def message_metadata(
     scope: DeliveryScope,
     *,
@@ -426,63 +345,3 @@ def message_metadata(
         "supersedes": list(supersedes) or None,
     }
     return {name: value for name, value in known.items() if value is not None}
-
-
-# -- ports -----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The answer to an admission: the delivery is durable. `is_new` is False where it was already waiting."""
-
-    delivery_id: str
-    is_new: bool
-
-
-class Admission(Protocol):
-    """What services use to send: durable at return, never waits for the network. Thread-safe."""
-
-    def admit(self, request: DeliveryRequest, *, first_time: bool = False) -> Admitted:
-        """Take a delivery in; `first_time` promises that no earlier process can have admitted the same id.
-
-        Raises StoreError where it cannot be made durable, Integrity where it is not valid or nothing is left of it
-        after redaction.
-        """
-        ...
-
-    def withdraw(self, delivery_id: str) -> bool:
-        """Take a delivery back that was not sent yet; False where it is unknown, or may have been sent."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteRow:
-    """A message as the service holds it."""
-
-    row_id: str
-    peer_id: str
-    content: str
-    metadata: Mapping[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """See `DeliveryMessage.fingerprint`."""
-        return fingerprint(self.peer_id, str(self.metadata.get("role")), self.content)
-
-
-class RemoteWriter(Protocol):
-    """What the outbox's worker needs of the service. Every call is bounded in time and raises RemoteError only."""
-
-    async def ensure(self, scope: DeliveryScope) -> None:
-        """Make sure that workspace, peers and session are there, as provisioning allows."""
-        ...
-
-    async def find(self, scope: DeliveryScope, delivery_id: str) -> tuple[RemoteRow, ...]:
-        """The rows of a delivery, in the order of the session; empty where there are none."""
-        ...
-
-    async def add(self, scope: DeliveryScope, messages: Sequence[DeliveryMessage]) -> None:
-        """Add the messages, all or none, in one call."""
-        ...
-
-    def renew_credential(self) -> bool:
-        """Read the credential's source again; True where it gives another one than before."""
-        ...

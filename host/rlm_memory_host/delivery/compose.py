@@ -20,10 +20,9 @@ from rlm_memory_host.contracts.delivery import (
     Redactor,
     Role,
     build_request,
-    exchange_delivery_id,
-    honcho_session_id,
     message_metadata,
 )
+from rlm_memory_host.contracts.delivery_ids import exchange_delivery_id, honcho_session_id
 from rlm_memory_host.errors import Integrity, SettingsError
 
 TRUNCATED: Final = "\n[truncated]"

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rlm_memory_host.contracts.delivery import DeliveryMessage, RemoteRow
+from rlm_memory_host.contracts.delivery import DeliveryMessage
+from rlm_memory_host.contracts.delivery_ports import RemoteRow
 from rlm_memory_host.errors import (
     RemoteAuth,
     RemoteBusy,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlm_memory_host.contracts.delivery import Admitted, DeliveryMessage, DeliveryRequest, DeliveryScope, RemoteRow
+from rlm_memory_host.contracts.delivery import DeliveryMessage, DeliveryRequest, DeliveryScope
+from rlm_memory_host.contracts.delivery_ports import Admitted, RemoteRow
 
 
 class InMemoryOutbox:

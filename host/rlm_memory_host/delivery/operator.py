@@ -14,16 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlm_memory_host.contracts.delivery import MAX_DOCUMENT_BYTES, DeliveryDocument, is_delivery_id, parse_document
-from rlm_memory_host.delivery.outbox import (
-    DEAD_LETTER,
-    FOLDER,
-    MAX_REASON_BYTES,
-    PENDING,
-    QUARANTINE,
-    REASON,
-    Outbox,
-)
+from rlm_memory_host.contracts.delivery import MAX_DOCUMENT_BYTES, DeliveryDocument, parse_document
+from rlm_memory_host.contracts.delivery_ids import is_delivery_id
+from rlm_memory_host.delivery.folders import DEAD_LETTER, FOLDER, MAX_REASON_BYTES, PENDING, QUARANTINE, REASON
+from rlm_memory_host.delivery.outbox import Outbox
 from rlm_memory_host.errors import NotFound, StoreError
 from rlm_memory_host.storage.files import FileLayer
 

@@ -24,45 +24,32 @@ Source: DeepSeek Honcho specification, sections 12, 17.2; design page "Honcho, t
 from __future__ import annotations
 
 import errno
-import itertools
-import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from rlm_memory_host.contracts.delivery import (
-    MAX_DOCUMENT_BYTES,
-    Admitted,
     DeliveryDocument,
     DeliveryRequest,
     Glance,
     Redactor,
     build_request,
     glance,
-    is_delivery_id,
     iso,
-    parse_document,
     seconds,
 )
-from rlm_memory_host.contracts.ids import canonical_json
+from rlm_memory_host.contracts.delivery_ports import Admitted, Outcome, Place, Watcher
+from rlm_memory_host.delivery.folders import OutboxFolders, file_name
 from rlm_memory_host.delivery.lanes import Lanes, Waiting
-from rlm_memory_host.errors import Disposed, FormatVersion, Integrity, NotFound, StoreError, Unwritable
+from rlm_memory_host.errors import Disposed, FormatVersion, Integrity
 from rlm_memory_host.process import AlreadyRunning, FileLock
-from rlm_memory_host.storage.files import FileLayer, writing
+from rlm_memory_host.storage.files import FileLayer
 
-FOLDER: Final = "outbox"
-PENDING: Final = "pending"
-DEAD_LETTER: Final = "dead-letter"
-QUARANTINE: Final = "quarantine"
 LOCK: Final = "worker.lock"
-REASON: Final = ".reason.json"
-MAX_REASON_BYTES: Final = 4_096
 EMPTY: Final = "EMPTY_AFTER_REDACTION"
 
 _LANE_LOCKS: Final = 64
@@ -103,12 +90,8 @@ class Outbox:
         settle_seconds: float = 20.0,
         longest_wait_seconds: float = 640.0,
     ) -> None:
-        self.folder = state_root / FOLDER
-        self._pending = self.folder / PENDING
-        self._dead = self.folder / DEAD_LETTER
-        self._quarantine = self.folder / QUARANTINE
+        self._disk = OutboxFolders(state_root, files or FileLayer(), now)
         self._redact = redact
-        self._files = files or FileLayer()
         self._now = now
         self._monotonic = monotonic
         self._settle = settle_seconds
@@ -119,10 +102,9 @@ class Outbox:
         self._unreadable: tuple[tuple[str, str], ...] = ()
         self._guard = threading.RLock()
         self._lane_locks = [threading.Lock() for _ in range(_LANE_LOCKS)]
-        self._life = os.urandom(6).hex()
-        self._temps = itertools.count()
         self._admits = False
         self._listener: Callable[[], None] | None = None
+        self._watcher: Watcher | None = None
         self._lock: FileLock | None = None
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -131,10 +113,8 @@ class Outbox:
 
         Raises AlreadyRunning where another process works on this outbox, StoreError where it cannot be used.
         """
-        with writing():
-            for folder in (self.folder, self._pending, self._dead, self._quarantine):
-                self._real_folder(folder)
-        lock = FileLock(self.folder / LOCK)
+        self._disk.make()
+        lock = FileLock(self._disk.root / LOCK)
         if not lock.acquire():
             raise AlreadyRunning(lock.holder())
         self._lock = lock
@@ -166,6 +146,10 @@ class Outbox:
         """Call `listener`, from any thread, whenever something new may be sent."""
         self._listener = listener
 
+    def watch(self, watcher: Watcher | None) -> None:
+        """Call `watcher` with (delivery id, what became of it, code), from any thread, when a delivery is done with."""
+        self._watcher = watcher
+
     # -- the port ----------------------------------------------------------------------------------------------------
     def admit(self, request: DeliveryRequest, *, first_time: bool = False) -> Admitted:
         """Take a delivery in; durable at return. See `Admission.admit`.
@@ -183,7 +167,7 @@ class Outbox:
                     return Admitted(delivery_id, is_new=False)
                 created_at = self._rising(lane)
             document = DeliveryDocument(request=request, created_at=created_at)
-            self._publish(self._pending, _file_name(delivery_id), document.to_json())
+            self._disk.publish(self._disk.pending, file_name(delivery_id), document.to_json())
             with self._guard:
                 self._lanes.add(Waiting(delivery_id, lane, created_at, look_first=not first_time))
         self._tell()
@@ -195,8 +179,7 @@ class Outbox:
             waiting = self._lanes.get(delivery_id)
             if waiting is None or waiting.ambiguous or self._lanes.is_under_way(waiting):
                 return False
-            self._unlink(self._pending / _file_name(delivery_id))
-            self._files.fsync_folder(self._pending)
+            self._disk.remove(self._disk.pending / file_name(delivery_id), durably=True)
             self._lanes.remove(waiting)
         self._tell()
         return True
@@ -219,11 +202,11 @@ class Outbox:
 
     def read(self, delivery_id: str) -> DeliveryDocument:
         """The document of a pending delivery. Raises StoreError."""
-        return self._document(self._pending, delivery_id)
+        return self._disk.document(self._disk.pending, delivery_id)
 
     def rewrite(self, document: DeliveryDocument) -> None:
         """Replace the document of a pending delivery, durably. Raises Unwritable."""
-        self._publish(self._pending, _file_name(document.request.delivery_id), document.to_json())
+        self._disk.publish(self._disk.pending, file_name(document.request.delivery_id), document.to_json())
 
     def put_back(self, waiting: Waiting) -> None:
         """No longer under way; it waits until `waiting.due`."""
@@ -232,22 +215,24 @@ class Outbox:
 
     def acknowledge(self, waiting: Waiting) -> None:
         """The service holds all of it. Raises Unwritable where the document cannot be removed."""
-        self._unlink(self._pending / _file_name(waiting.delivery_id))
+        self._disk.remove(self._disk.pending / file_name(waiting.delivery_id))
         with self._guard:
             self._lanes.remove(waiting)
+        self._done(waiting.delivery_id, "delivered")
 
     def bury(self, waiting: Waiting, document: DeliveryDocument) -> None:
         """To dead letter, with its failure in it. Raises Unwritable."""
         self.rewrite(document)
-        name = _file_name(waiting.delivery_id)
-        self._move(self._pending / name, self._dead / name)
+        name = file_name(waiting.delivery_id)
+        self._disk.move(self._disk.pending / name, self._disk.dead / name)
         with self._guard:
             self._dead_ids.add(waiting.delivery_id)
             self._lanes.remove(waiting)
+        self._done(waiting.delivery_id, "dead", document.failure.code if document.failure is not None else "")
 
     def set_aside(self, waiting: Waiting, reason: str) -> None:
         """The document of a waiting delivery turned out to be none: quarantine it. Raises Unwritable."""
-        self._set_aside(self._pending / _file_name(waiting.delivery_id), reason)
+        self._disk.set_aside(self._disk.pending / file_name(waiting.delivery_id), reason)
         with self._guard:
             self._lanes.remove(waiting)
 
@@ -265,22 +250,21 @@ class Outbox:
     def unsent_about(self, memory_id: str) -> list[str]:
         """The deliveries about a memory that were certainly not sent; a file that cannot be read is none of them."""
         names = [waiting.delivery_id for waiting in self.waiting() if not waiting.ambiguous]
-        return self._about(memory_id, self._pending, names)
+        return self._about(memory_id, self._disk.pending, names)
 
     def dead_about(self, memory_id: str) -> list[str]:
         """The dead letters about a memory: a retry would send them."""
         with self._guard:
             names = sorted(self._dead_ids)
-        return self._about(memory_id, self._dead, names)
+        return self._about(memory_id, self._disk.dead, names)
 
     def _about(self, memory_id: str, folder: Path, names: Iterable[str]) -> list[str]:
-        needle = f'"memory_id":"{memory_id}"'.encode()
-        found: list[str] = []
-        for name in names:
-            with suppress(OSError, StoreError):
-                if needle in self._files.read_all(folder / _file_name(name), MAX_DOCUMENT_BYTES):
-                    found.append(name)
-        return found
+        return self._disk.holding(f'"memory_id":"{memory_id}"'.encode(), folder, names)
+
+    def place(self, delivery_id: str) -> Place:
+        """Where a delivery is now."""
+        with self._guard:
+            return "pending" if delivery_id in self._lanes else "dead" if delivery_id in self._dead_ids else "absent"
 
     # -- for operators -----------------------------------------------------------------------------------------------
     def waiting(self) -> tuple[Waiting, ...]:
@@ -312,11 +296,11 @@ class Outbox:
         with self._guard:
             if delivery_id not in self._dead_ids:
                 return False
-            document = self._document(self._dead, delivery_id)
+            document = self._disk.document(self._disk.dead, delivery_id)
             fresh = document.model_copy(update={"attempts": 0, "failure": None, "next_attempt_at": None})
-            name = _file_name(delivery_id)
-            self._publish(self._dead, name, fresh.to_json())
-            self._move(self._dead / name, self._pending / name)
+            name = file_name(delivery_id)
+            self._disk.publish(self._disk.dead, name, fresh.to_json())
+            self._disk.move(self._disk.dead / name, self._disk.pending / name)
             self._dead_ids.discard(delivery_id)
             self._lanes.insert(self._to_wait(glance(fresh.to_json(), delivery_id)))
         self._tell()
@@ -326,16 +310,16 @@ class Outbox:
         """Forget a delivery for good, an operator's decision: dead, or pending and not under way. Raises Unwritable."""
         with self._guard:
             if delivery_id in self._dead_ids:
-                self._unlink(self._dead / _file_name(delivery_id))
-                self._files.fsync_folder(self._dead)
+                self._disk.remove(self._disk.dead / file_name(delivery_id), durably=True)
                 self._dead_ids.discard(delivery_id)
+                self._done(delivery_id, "dropped")
                 return True
             waiting = self._lanes.get(delivery_id)
             if waiting is None or self._lanes.is_under_way(waiting):
                 return False
-            self._unlink(self._pending / _file_name(delivery_id))
-            self._files.fsync_folder(self._pending)
+            self._disk.remove(self._disk.pending / file_name(delivery_id), durably=True)
             self._lanes.remove(waiting)
+        self._done(delivery_id, "dropped")
         self._tell()
         return True
 
@@ -344,47 +328,25 @@ class Outbox:
         found: list[Glance] = []
         quarantined: list[tuple[str, str]] = []
         unreadable: list[tuple[str, str]] = []
-        for entry in self._files.scan(self._pending):
+        for entry in self._disk.files.scan(self._disk.pending):
             try:
-                found.append(self._read_entry(entry.name))
+                found.append(self._disk.glance(entry.name))
             except (FormatVersion, Integrity) as error:
                 reason = str(error)
-                self._set_aside(self._pending / entry.name, reason)
+                self._disk.set_aside(self._disk.pending / entry.name, reason)
                 quarantined.append((entry.name, reason))
             except OSError as error:
                 unreadable.append((entry.name, errno.errorcode.get(error.errno or 0, "unknown")))
-        for folder in (self._dead, self._quarantine):
-            self._sweep(folder)
+        self._disk.sweep()
         found.sort(key=lambda glance: (glance.created_at, glance.delivery_id))
-        names = {entry.name for entry in self._files.scan(self._dead)}
         with self._guard:
             for glanced in found:
                 self._lanes.add(self._to_wait(glanced))
-            self._dead_ids = {stem for name in names if is_delivery_id(stem := name.removesuffix(".json"))}
-            self._quarantined = sum(not e.name.endswith(REASON) for e in self._files.scan(self._quarantine))
+            self._dead_ids = self._disk.dead_ids()
+            self._quarantined = self._disk.quarantined()
             self._unreadable = tuple(unreadable)
             self._admits = True
         return Opened(len(found), len(self._dead_ids), tuple(quarantined), tuple(unreadable))
-
-    def _sweep(self, folder: Path) -> None:
-        """Remove temp files of a process that is gone: here they are copies of what is kept, or unfinished reasons."""
-        for entry in self._files.scan(folder):
-            if entry.name.startswith(".") and entry.name.endswith(".tmp") and entry.is_file(follow_symlinks=False):
-                self._unlink(folder / entry.name)
-
-    def _read_entry(self, name: str) -> Glance:
-        delivery_id = name.removesuffix(".json")
-        if name.endswith(".tmp"):
-            raise Integrity("left over from a write that was interrupted", "VALIDATION")
-        if not name.endswith(".json") or not is_delivery_id(delivery_id):
-            raise Integrity("not the name of a delivery", "VALIDATION")
-        try:
-            data = self._files.read_all(self._pending / name, MAX_DOCUMENT_BYTES)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
-                raise Integrity("not a regular file", "VALIDATION") from None
-            raise
-        return glance(data, delivery_id)
 
     def _to_wait(self, glanced: Glance) -> Waiting:
         """What waits, from its document: a stored time of next attempt counts up to the longest wait there is."""
@@ -425,73 +387,10 @@ class Outbox:
     def _redacted_value(self, key: str, value: Any) -> Any:
         return self._redact(value) if isinstance(value, str) and key not in _NOT_REDACTED else value
 
-    def _document(self, folder: Path, delivery_id: str) -> DeliveryDocument:
-        if not is_delivery_id(delivery_id):
-            raise NotFound("not the id of a delivery", "DELIVERY_NOT_FOUND")
-        try:
-            data = self._files.read_all(folder / _file_name(delivery_id), MAX_DOCUMENT_BYTES)
-        except FileNotFoundError:
-            raise NotFound("no delivery with that id", "DELIVERY_NOT_FOUND") from None
-        except OSError as error:
-            raise StoreError(f"a delivery cannot be read ({errno.errorcode.get(error.errno or 0, '?')})") from error
-        return parse_document(data, delivery_id)
-
-    def _publish(self, folder: Path, name: str, data: bytes) -> None:
-        temp = folder / f".{name}.{self._life}-{next(self._temps)}.tmp"
-        with writing():
-            descriptor = self._files.create(temp)
-            try:
-                try:
-                    self._files.write(descriptor, data)
-                    self._files.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-                self._files.rename(temp, folder / name)
-            except OSError:
-                with suppress(OSError):
-                    self._files.unlink(temp)
-                raise
-            self._files.fsync_folder(folder)
-
-    def _move(self, source: Path, target: Path) -> None:
-        with writing():
-            self._files.rename(source, target)
-            self._files.fsync_folder(target.parent)
-            self._files.fsync_folder(source.parent)
-
-    def _unlink(self, path: Path) -> None:
-        with writing(), suppress(FileNotFoundError):
-            self._files.unlink(path)
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        name = path.name.lstrip(".")
-        taken = {entry.name for entry in self._files.scan(self._quarantine)}
-        target = next(free for free in _numbered(name) if free not in taken)
-        note = canonical_json({"at": iso(self._now()), "name": _shown(path.name), "reason": reason})
-        self._publish(self._quarantine, target + REASON, note)
-        self._move(path, self._quarantine / target)
-        self._quarantined += 1
-
-    def _real_folder(self, path: Path) -> None:
-        self._files.make_folder(path)
-        if not stat.S_ISDIR(self._files.stat(path).st_mode):
-            raise Unwritable(f"'{path.name}' in the outbox is not a real folder; remove it")
+    def _done(self, delivery_id: str, outcome: Outcome, code: str = "") -> None:
+        if self._watcher is not None:
+            self._watcher(delivery_id, outcome, code)
 
     def _tell(self) -> None:
         if self._listener is not None:
             self._listener()
-
-
-def _file_name(delivery_id: str) -> str:
-    return f"{delivery_id}.json"
-
-
-def _shown(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()[:255]
-
-
-def _numbered(name: str) -> Iterable[str]:
-    base = _shown(name).encode("ascii", "backslashreplace").decode()[:200]
-    yield base
-    for number in itertools.count(2):
-        yield f"{base}.{number}"

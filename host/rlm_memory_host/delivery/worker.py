@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from rlm_memory_host.contracts.delivery import DeliveryDocument, Failure, RemoteWriter, iso
+from rlm_memory_host.contracts.delivery import DeliveryDocument, Failure, iso
+from rlm_memory_host.contracts.delivery_ports import RemoteWriter
 from rlm_memory_host.delivery import decisions
 from rlm_memory_host.delivery.circuit import Circuit, CircuitPolicy
 from rlm_memory_host.delivery.decisions import PARTIAL_DELIVERY, Bury, Found, RetryPolicy

@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from rlm_memory_host.contracts.delivery import is_remote_id
+from rlm_memory_host.contracts.delivery_ids import is_remote_id
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.errors import (
     RemoteAuth,

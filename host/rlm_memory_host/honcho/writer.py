@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from rlm_memory_host.contracts.delivery import SOURCE, DeliveryMessage, DeliveryScope, RemoteRow
+from rlm_memory_host.contracts.delivery import SOURCE, DeliveryMessage, DeliveryScope
+from rlm_memory_host.contracts.delivery_ports import RemoteRow
 from rlm_memory_host.errors import RemoteError, RemoteRejected, RemoteUnavailable, RemoteUnknownOutcome, SettingsError
 from rlm_memory_host.honcho.client import NOT_FOUND, HonchoClient
 
