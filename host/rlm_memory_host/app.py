@@ -32,12 +32,15 @@ from rlm_memory import wire
 from rlm_memory_host import logs
 from rlm_memory_host.assembly.parts import Assembled, assemble
 from rlm_memory_host.assembly.sessions import Sessions
-from rlm_memory_host.attach import connection
-from rlm_memory_host.attach.door import AttachLine, Door, Line, OutboxLine, PrepareLine, StatusLine
+from rlm_memory_host.attach import connection, folders
+from rlm_memory_host.attach.direct import Direct
+from rlm_memory_host.attach.door import AttachLine, Door, Line, OpenLine, OutboxLine, PrepareLine, StatusLine
+from rlm_memory_host.attach.guests import Guests
 from rlm_memory_host.attach.kernels import AttachRequest, Kernels
 from rlm_memory_host.attach.requests import Services
 from rlm_memory_host.attach.roster import Roster
 from rlm_memory_host.contracts.judging import JudgeModel
+from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER
@@ -84,6 +87,7 @@ class Host:
         self._reason = "stopped"
         self._began = time.monotonic()
         self._kernels: Kernels | None = None
+        self._guests: Guests | None = None
         self._model = model
         self._parts: Assembled | None = None
         self._lock: FileLock | None = None
@@ -147,23 +151,26 @@ class Host:
                 context,
                 parts.project_of,
             )
+            folders.clear_guests(self.settings.sessions_root)
+            direct = Direct(services, group, context, root / "run")
+            guests = self._guests = Guests(services, direct, self.settings.sessions_root, parts.project_of)
             taken = await kernels.take_up()
             door = Door(root, self._answer, self._line_ended)
             try:
                 listening = group.create_task(door.run())
                 LOGGER.info("listening taken_up=%d", taken)
                 started()
-                await self._until_stopped(kernels)
+                await self._until_stopped(kernels, guests)
             finally:
                 door.close()
-            return await self._down(kernels, parts, listening)
+            return await self._down(kernels, direct, parts, listening)
 
-    async def _down(self, kernels: Kernels, parts: Assembled, listening: asyncio.Task[None]) -> bool:
+    async def _down(self, kernels: Kernels, direct: Direct, parts: Assembled, listening: asyncio.Task[None]) -> bool:
         seconds, loop = self.settings.host.shutdown_seconds, asyncio.get_running_loop()
         until = loop.time() + seconds
         try:
             async with asyncio.timeout(seconds):
-                await kernels.close(seconds / 2)
+                await asyncio.gather(kernels.close(seconds / 2), direct.close(seconds / 2))
                 spare = max(0.0, until - loop.time() - CLOSING_SECONDS)
                 await parts.sending.close(min(self.settings.outbox.drain_seconds, spare))
                 if parts.store is not None:
@@ -172,9 +179,10 @@ class Host:
         except TimeoutError:
             return False
         finally:
+            direct.shut()
             listening.cancel()
 
-    async def _until_stopped(self, kernels: Kernels) -> None:
+    async def _until_stopped(self, kernels: Kernels, guests: Guests) -> None:
         kernels.idle_since = time.monotonic()
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
@@ -183,8 +191,8 @@ class Host:
             if self._lock is not None and not self._lock.is_kept():
                 LOGGER.error("state_root_gone")
                 self.stop("its state root was removed or replaced")
-            idle = time.monotonic() - kernels.idle_since
-            if self._idle_exit is not None and not kernels and idle > self._idle_exit:
+            idle = time.monotonic() - max(kernels.idle_since, guests.idle_since)
+            if self._idle_exit is not None and not kernels and not guests and idle > self._idle_exit:
                 self.stop("idle")
 
     def _services(self, parts: Assembled, calls: LineSink) -> Services:
@@ -200,18 +208,28 @@ class Host:
             "window": wire.WINDOW,
             "artifact_bytes": self.settings.artifacts.max_artifact_bytes,
         }
-        return Services(dispatcher, parts.store.annotate if parts.store else None, self._pool, limits)
+        return Services(dispatcher, parts.store.annotate if parts.store else None, self._resident, self._pool, limits)
+
+    def _resident(self, scope: Scope) -> dict[str, Any]:
+        found = self.sessions.resident(scope) if self.sessions is not None else None
+        return {
+            "text": found.text if found is not None else "",
+            "hash": found.hash if found is not None else "",
+            "tier": found.tier if found is not None else "none",
+        }
 
     # -- the local socket --------------------------------------------------------------------------------------------
     async def _answer(self, line: Line, peer: int | None) -> dict[str, Any]:
-        if self._stop.is_set() or self._kernels is None or self._parts is None:
+        if self._stop.is_set() or self._kernels is None or self._guests is None or self._parts is None:
             raise ProtocolError("the host is shutting down", wire.REQUEST_SCOPE_CLOSED)
         if isinstance(line, AttachLine):
             return await self._attach(line, peer, self._kernels)
         if isinstance(line, PrepareLine):
             return await self._prepare(line, peer, self._kernels, self._parts)
+        if isinstance(line, OpenLine):
+            return await _open(line, peer, self._guests)
         if isinstance(line, StatusLine):
-            return await self._status(self._kernels, self._parts)
+            return await self._status(self._kernels, self._guests, self._parts)
         if isinstance(line, OutboxLine):
             return await _act(line, self._parts)
         self.stop("stop command")
@@ -220,6 +238,8 @@ class Host:
     def _line_ended(self, line: Line) -> None:
         if isinstance(line, PrepareLine) and self._kernels is not None and not self._stop.is_set():
             self._kernels.released(connection.canonical(line.connection_file), line)
+        if isinstance(line, OpenLine) and self._guests is not None:
+            self._guests.ended(line)
 
     async def _prepare(self, line: PrepareLine, peer: int | None, kernels: Kernels, parts: Assembled) -> dict[str, Any]:
         _same_protocol(line.protocol)
@@ -248,7 +268,7 @@ class Host:
         identity = attachment.identity
         return wire.ok(session=identity.session, generation=identity.generation, version=version(), pid=os.getpid())
 
-    async def _status(self, kernels: Kernels, parts: Assembled) -> dict[str, Any]:
+    async def _status(self, kernels: Kernels, guests: Guests, parts: Assembled) -> dict[str, Any]:
         health, features = await asyncio.get_running_loop().run_in_executor(self._pool, parts.health)
         return wire.ok(
             version=version(),
@@ -270,7 +290,24 @@ class Host:
                 }
                 for item in kernels.values()
             ],
+            guests=[
+                {"session": item.session, "label": item.label, "pid": item.pid, "project": item.project.told}
+                for item in guests.values()
+            ],
         )
+
+
+async def _open(line: OpenLine, peer: int | None, guests: Guests) -> dict[str, Any]:
+    _same_protocol(line.protocol)
+    guest, offer = await guests.open(Path(line.cwd), line.label, line, peer)
+    return wire.ok(
+        session=guest.session,
+        session_dir=str(guest.session_dir),
+        generation=1,
+        version=version(),
+        pid=os.getpid(),
+        direct=offer.fields(),
+    )
 
 
 async def _act(line: OutboxLine, parts: Assembled) -> dict[str, Any]:

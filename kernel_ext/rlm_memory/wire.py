@@ -32,19 +32,22 @@ CALL: Final = "dsh_tools.call"
 HELLO: Final = "memory.hello"
 PING: Final = "memory.ping"
 ANNOTATE: Final = "memory.annotate"
+RESIDENT: Final = "memory.resident"
+"""Asks for the resident text of the caller's project: `text`, `hash`, `tier`."""
 REPEAT_OF: Final = "rlm_memory_epoch"
 """Metadata key of a repeated `comm_open`: the `epoch` that the hello told when the request was first sent.
 
 A host that knows the id answers as ever. One that does not, and whose own epoch is another, cannot tell whether the
 host of that epoch ran the request; it runs again only what may run twice.
 """
-REQUEST_TYPES: Final = frozenset({LIST, CALL, HELLO, PING, ANNOTATE})
+REQUEST_TYPES: Final = frozenset({LIST, CALL, HELLO, PING, ANNOTATE, RESIDENT})
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     LIST: frozenset(),
     CALL: frozenset({"name", "arguments"}),
     HELLO: frozenset({"protocol", "extension"}),
     PING: frozenset(),
+    RESIDENT: frozenset(),
     ANNOTATE: frozenset({"experiment_id", "lineage", "preview", "codec", "environment", "statistics"}),
 }
 """Payload fields that each request type may carry beside `type`; a host refuses any other."""
@@ -287,8 +290,80 @@ def base_tool_name(name: str) -> str:
     return parts[2] if len(parts) == 3 and parts[0] == "mcp" else name
 
 
+# -- the direct channel: DEALER to the host's ROUTER over CURVE -------------------------------------------------------
+DIRECT_OPEN: Final = b"open"
+DIRECT_CLOSE: Final = b"close"
+MAX_NAME: Final = 128
+"""Longest id, origin or epoch in a frame, bytes of printable ASCII."""
+MAX_FRAME_BYTES: Final = 4 << 20
+"""A larger frame closes the connection; up to it an oversized request is answered with its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What it takes to open a direct channel. The token is a secret: whoever holds it speaks for its session.
+
+    `address` is a ZeroMQ endpoint on this machine, `server_key` the host's public key, `token` the caller's own secret
+    key (both Z85). The token itself never travels: the handshake proves that the caller holds it.
+    """
+
+    address: str
+    server_key: str
+    token: str
+
+    def fields(self) -> dict[str, str]:
+        """As a hello or an answer of the local socket carries it, under `direct`."""
+        return {"address": self.address, "server_key": self.server_key, "token": self.token}
+
+    def __repr__(self) -> str:
+        return f"Offer({self.address!r})"
+
+
+def parse_offer(value: object) -> Offer | None:
+    """The offer that a hello or an answer carries; None where it carries none that can be used."""
+    fields = _mapping(value)
+    address, server_key, token = (fields.get(name) for name in ("address", "server_key", "token"))
+    if not (isinstance(address, str) and isinstance(server_key, str) and isinstance(token, str)):
+        return None
+    usable = address.startswith(("ipc://", "tcp://")) and len(server_key) == len(token) == 40
+    return Offer(address, server_key, token) if usable and server_key.isascii() and token.isascii() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """One message to the host's direct channel. `origin` names the sending channel, whatever connection carries it."""
+
+    kind: bytes
+    origin: str
+    id: str
+    repeat_of: str | None = None
+    data: bytes = b""
+
+    def encode(self) -> list[bytes]:
+        """The frames on the wire."""
+        return [self.kind, self.origin.encode(), self.id.encode(), (self.repeat_of or "").encode(), self.data]
+
+
+def parse_frames(frames: list[bytes]) -> Frames:
+    """One message of a peer. Raises WireError for anything that is not one."""
+    if len(frames) != 5 or frames[0] not in (DIRECT_OPEN, DIRECT_CLOSE):
+        raise WireError("a message is five frames: open or close, origin, id, epoch, data")
+    origin, request_id, repeat_of = (_name(frame) for frame in frames[1:4])
+    if not origin or not request_id:
+        raise WireError("a message names its origin and its id")
+    return Frames(frames[0], origin, request_id, repeat_of or None, frames[4])
+
+
+def _name(frame: bytes) -> str:
+    text = frame.decode("ascii", "replace")
+    if len(text) > MAX_NAME or not text.isascii() or not (text.isprintable() or not text):
+        raise WireError("a name in a frame is printable ASCII")
+    return text
+
+
 # -- the local socket: one JSON line each way, then the connection stays open as a lifeline ---------------------------
 ATTACH: Final = "attach"
+OPEN: Final = "open"
 STATUS: Final = "status"
 STOP: Final = "stop"
 MAX_LINE_BYTES: Final = 1 << 20

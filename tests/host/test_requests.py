@@ -347,3 +347,11 @@ def test_the_call_log_holds_no_argument_and_no_result(pair: tuple[HostProcess, R
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["code"] for line in lines if line["event"] == "done"] == ["OK", "OK", "UNKNOWN_TOOL"]
     assert str(host.state_root) not in text + host.log()
+
+
+def test_the_resident_text_is_told_and_names_no_project(pair: tuple[HostProcess, RawKernel]) -> None:
+    """Nothing is remembered, so nothing is shown; a request that names a project is refused."""
+    _, kernel = pair
+    found = kernel.ask("memory.resident")
+    assert (found["status"], found["text"]) == ("ok", "")
+    assert kernel.ask("memory.resident", project="another")["code"] == "INVALID_REQUEST"

@@ -22,16 +22,21 @@ from rlm_memory_host.errors import HostError, ProtocolError
 from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.tools.dispatcher import Dispatcher
 
+ResidentText = Callable[[Scope], Mapping[str, Any]]
 Annotate = Callable[[Scope, str, Mapping[str, Any] | None], Mapping[str, Any] | None]
 ANNOTATION_FIELDS: Final = ("lineage", "preview", "codec", "environment", "statistics")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a transport may use. It never sees a store: `annotate` is a function, None where artifacts are off."""
+    """What a transport may use. It never sees a store: `annotate` is a function, None where artifacts are off.
+
+    `resident` gives the resident text of a caller, with its hash and tier; all empty where there is no text memory.
+    """
 
     dispatcher: Dispatcher
     annotate: Annotate | None
+    resident: ResidentText
     pool: Executor
     limits: Mapping[str, int]
 
@@ -60,6 +65,8 @@ async def answer(request: wire.Request, caller: Caller, services: Services) -> d
                 return await _call(request.payload, caller, services)
             case wire.ANNOTATE:
                 return await _annotate(request.payload, caller, services)
+            case wire.RESIDENT:
+                return await _resident(caller, services)
             case _:
                 raise ProtocolError("this host does not know that request type", wire.UNSUPPORTED_REQUEST)
     except (HostError, wire.WireError) as error:
@@ -126,3 +133,8 @@ async def _annotate(payload: Mapping[str, Any], caller: Caller, services: Servic
         services.pool, services.annotate, caller.scope, experiment_id, annotation or None
     )
     return wire.ok(annotation=None if stored is None else dict(stored))
+
+
+async def _resident(caller: Caller, services: Services) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    return wire.ok(**await loop.run_in_executor(services.pool, services.resident, caller.scope))
