@@ -295,10 +295,17 @@ class _Commit:
             "shape": existing.shape if request.shape is None else request.shape,
             "columns": existing.columns if request.columns is None else request.columns,
         }
+        is_sent = self._origin.index_state == "pending"
         if all(getattr(existing, name) == value for name, value in described.items()):
-            return existing
+            # Recorded anew since cards are sent: this one is now, too.
+            was_off = existing.index.state == "disabled" and existing.index.last_error_code is None
+            return (
+                existing.model_copy(update={"index": IndexStateV1(state="pending")})
+                if is_sent and was_off
+                else existing
+            )
         index = existing.index
-        if self._origin.index_state == "pending":
+        if is_sent:
             revision = index.projection_revision
             index = IndexStateV1(
                 state="pending", projection_revision=revision + 1 if isinstance(revision, int) else revision

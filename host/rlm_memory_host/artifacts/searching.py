@@ -104,6 +104,11 @@ def search(catalogue: Catalogue, project_key: str, request: SearchRequest, read:
 
 
 def _hit(card: ExperimentCardV1, is_available: bool, match: Match, query: Query, taken: tuple[Taken, ...]) -> SearchHit:
+    return hit_of(card, is_available, _reasons(card, match, query, taken), match.score)
+
+
+def hit_of(card: ExperimentCardV1, is_available: bool, matched: tuple[str, ...], score: float) -> SearchHit:
+    """A card as a hit."""
     return SearchHit(
         experiment_id=card.experiment_id,
         artifact_id=card.artifact.artifact_id,
@@ -122,8 +127,8 @@ def _hit(card: ExperimentCardV1, is_available: bool, match: Match, query: Query,
         session_id=card.origin_session_id,
         index_state=card.index.state,
         local_available=is_available,
-        matched=_reasons(card, match, query, taken),
-        score=round(match.score, 6),
+        matched=matched,
+        score=round(score, 6),
     )
 
 

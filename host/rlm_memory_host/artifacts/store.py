@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from rlm_memory_host.artifacts.answers import CARD_EDITED, EDITED, damaged, reco
 from rlm_memory_host.artifacts.checks import check_record, check_search, check_version
 from rlm_memory_host.artifacts.commit import Origin, Parts
 from rlm_memory_host.artifacts.edits import Edits
+from rlm_memory_host.artifacts.operators.shelf import Shelf, projects
 from rlm_memory_host.artifacts.project import Project
 from rlm_memory_host.contracts.records import (
     CARD_VERSION,
@@ -40,6 +41,7 @@ from rlm_memory_host.contracts.records import (
     Recorded,
     RecordRequest,
     Resolved,
+    SearchHit,
     SearchPage,
     SearchRequest,
 )
@@ -172,19 +174,30 @@ class ArtifactStore:
         with self._call("search"):
             checked = check_search(request, self._bounds)
             parts = self.project(scope).parts
-
-            def read(experiment: str) -> tuple[ExperimentCardV1, bool] | None:
-                try:
-                    card = parts.cards.read(experiment)
-                except StoreError:
-                    return None
-                return card, self._is_available(parts.layout, card)
-
-            page = searching.search(parts.catalogue, parts.layout.folder.name, checked, read)
+            page = searching.search(parts.catalogue, parts.layout.folder.name, checked, self._reader(parts))
             if request.limit > checked.limit:
                 note = f"at most {checked.limit} results a page here; the cursor leads to the next"
                 page = dataclasses.replace(page, warnings=(*page.warnings, note))
             return page
+
+    def look(self, scope: Scope, experiments: Sequence[str]) -> dict[str, SearchHit | None]:
+        """What the caller's project has of these: a hit, None for one that was removed here; others are left out.
+
+        Raises Disposed.
+        """
+        with self._call("look"):
+            parts = self.project(scope).parts
+            read = self._reader(parts)
+            found: dict[str, SearchHit | None] = {}
+            missing: set[str] = set()
+            for experiment in experiments:
+                card = read(experiment)
+                if card is None:
+                    missing.add(experiment)
+                else:
+                    found[experiment] = searching.hit_of(*card, (), 0.0)
+            removed = {gone.experiment_id for gone in Shelf(parts).removals()} if missing else set[str]()
+            return found | dict.fromkeys(missing & removed)
 
     def annotate(
         self, scope: Scope, experiment_id: str, annotation: Mapping[str, Any] | None = None
@@ -286,9 +299,29 @@ class ArtifactStore:
 
         Raises StoreError (INVALID_SCOPE) where the caller has no project.
         """
-        project_id = scope.project_id
-        if not project_id:
+        if not scope.project_id:
             raise StoreError("this caller has no project", INVALID_SCOPE)
+        return self._project(scope.project_id)
+
+    def parts_of(self, project_id: str) -> Parts:
+        """The pieces of a project, for the host's own work on it (`indexing`); no caller's word comes here."""
+        return self._project(project_id).parts
+
+    def known_projects(self) -> list[str]:
+        """The projects in this artifact root whose id a card tells."""
+        return [name for _, name in projects(self._files, self._root) if name is not None]
+
+    def _reader(self, parts: Parts) -> Callable[[str], tuple[ExperimentCardV1, bool] | None]:
+        def read(experiment: str) -> tuple[ExperimentCardV1, bool] | None:
+            try:
+                card = parts.cards.read(experiment)
+            except StoreError:
+                return None
+            return card, self._is_available(parts.layout, card)
+
+        return read
+
+    def _project(self, project_id: str) -> Project:
         with self._changed:
             project = self._projects.get(project_id)
             if project is None:

@@ -141,6 +141,22 @@ class Catalogue:
             self._note("card", before, after, file)
             self._pack_if_worth()
 
+    def note_restated(self, before: Signature | None, after: Signature | None, file: CardFile) -> None:
+        """As `note_commit`, for a card of which only the state of remote indexing changed."""
+        with self._lock:
+            document = document_of(file.card, file.identity, file.digest)
+            old = self._index.restate(document)
+            if old is None:
+                self._put(file, file.digest)
+            else:
+                self._tally.recount(old, document)
+            self._note("card", before, after, file)
+
+    def in_states(self, states: frozenset[str]) -> list[str]:
+        """The experiments whose card is in one of the states of remote indexing."""
+        with self._lock:
+            return list(self._index.in_states(states))
+
     def note_change(self, kind: Kind, experiment: str, before: Signature | None, after: Signature | None) -> None:
         """Take in, under the commit lock, that a sidecar was written or a card removed."""
         with self._lock:

@@ -74,6 +74,16 @@ class Index:
         packed = () if self._packed is None else self._packed.identities()
         return chain(packed, ((item.key, item.identity) for item in self._memory.documents if item is not None))
 
+    def in_states(self, states: frozenset[str]) -> Iterable[str]:
+        """The keys of the documents in one of the states of remote indexing."""
+        return chain(self._memory.in_states(states), () if self._packed is None else self._packed.in_states(states))
+
+    def restate(self, document: Document) -> Document | None:
+        """Change what is known of a card whose terms and facets stay, in its place, so that no page of a search loses
+        it; what was known before, None where it is not among the newest and has to be added anew.
+        """
+        return None if self._pending is not None else self._memory.restate(document)
+
     def with_facet(self, facet: str) -> Iterable[Document]:
         """The documents with a facet, the newest first."""
         return chain(self._memory.with_facet(facet), () if self._packed is None else self._packed.with_facet(facet))

@@ -99,6 +99,18 @@ class MemoryPart:
         self._dead.add(number)
         return document
 
+    def restate(self, document: Document) -> Document | None:
+        """Put in what is known of a card beside its terms; what was known before, None where the key is not here."""
+        number = self._numbers.get(document.key)
+        if number is None:
+            return None
+        before, self.documents[number] = self.documents[number], document
+        return before
+
+    def in_states(self, states: frozenset[str]) -> Iterable[str]:
+        """The keys of the living documents in one of the states."""
+        return (item.key for item in self.documents if item is not None and item.state in states)
+
     def with_facet(self, facet: str) -> Iterable[Document]:
         """The living documents with a facet, the last added first."""
         for number in reversed(self.facets.get(facet, ())):

@@ -131,6 +131,12 @@ class PackedPart:
         for key, *identity in zip(*columns, strict=True):
             yield key.decode("ascii"), (identity[0], identity[1], identity[2], identity[3])
 
+    def in_states(self, states: frozenset[str]) -> Iterable[str]:
+        """The keys of the living documents in one of the states."""
+        wanted = [number for number, name in enumerate(STATES) if name in states]
+        chosen = numpy().isin(self.arrays.documents["state"], wanted) & ~self.dead
+        return (key.decode("ascii") for key in self._keys[chosen].tolist())
+
     def with_facet(self, facet: str) -> Iterable[Document]:
         """The living documents with a facet, the newest first."""
         numbers, _ = self._posting(FACET + facet)

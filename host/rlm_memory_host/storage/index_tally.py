@@ -41,6 +41,12 @@ class Tally:
         self.states[document.state] += 1
         (self.edited.add if edited else self.edited.discard)(document.key)
 
+    def recount(self, before: Document, after: Document) -> None:
+        """Count a document that changed in its place: its state, and that a host wrote it."""
+        self.states[before.state] -= 1
+        self.states[after.state] += 1
+        self.edited.discard(after.key)
+
     def count_out(self, index: Index, document: Document) -> None:
         """Take out a document that was just removed."""
         if not self._is_held(index, document.artifact):

@@ -139,6 +139,11 @@ class ProjectLayout:
         """The commit lock."""
         return self.folder / "locks" / "commit"
 
+    @cached_property
+    def indexer(self) -> Path:
+        """The lock of the one host that sends this project's cards to a memory service."""
+        return self.folder / "locks" / "indexer"
+
     def object(self, artifact: str) -> Path:
         """The object of an artifact id (of the right form, or ValueError)."""
         if not ids.is_artifact_id(artifact):
