@@ -1,8 +1,8 @@
 """One attached kernel: its generation, its requests, its end.
 
-Owns: which generation a message belongs to, de-duplication, bounds on what one kernel may have running, cancellation,
-and when the kernel counts as gone. Does not own: what requests mean (`requests`), sockets (`link`), the set of kernels
-and what is written to disk (`kernels`).
+Owns: which generation a message belongs to, and when the kernel counts as gone. Does not own: running and answering
+requests (`serving`), what they mean (`requests`), sockets (`link`), the set of kernels and what is written to disk
+(`kernels`).
 
 Tasks: `run` is one task of the host's group; the readers, the watch and every request are tasks of a group inside it,
 so nothing outlives the attachment.
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlm_memory import wire
 
@@ -29,17 +29,13 @@ from rlm_memory_host.attach import requests
 from rlm_memory_host.attach.link import Link, Message
 from rlm_memory_host.attach.liveness import wait_exit
 from rlm_memory_host.attach.project import Project
-from rlm_memory_host.attach.replies import Replies
+from rlm_memory_host.attach.serving import Serving, parsed
 from rlm_memory_host.contracts.ids import new_ulid
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER, short_hash
 from rlm_memory_host.process import ProcessId, identify
 
-MAX_RUNNING: Final = 4 * wire.WINDOW
-"""Requests of one kernel that may run or wait at once; a kernel that keeps the window never meets it."""
-MAX_CALLS: Final = 4
-"""Tool calls of one kernel that run at once; the others wait, so that one kernel cannot take every thread."""
 READ_AT_ONCE: Final = 1024
 """Messages that may be read before what they ask for gets its turn."""
 RESTART_SECONDS: Final = 120.0
@@ -49,10 +45,6 @@ FILE_GONE_SECONDS: Final = 10.0
 PID_SECONDS: Final = 3.0
 WATCH_SECONDS: Final = 1.0
 PAST_KEPT: Final = 16
-LOST_TEXT: Final = (
-    "the host was started again while this call waited; whether it had finished is not known: "
-    "look whether it took effect before you repeat it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +102,6 @@ def after_attach(identity: Identity, process: ProcessId | None, origin: str | No
 
 
 @dataclass(slots=True)
-class _Running:
-    task: asyncio.Task[None] | None = None
-    verdict: tuple[str, str] | None = None
-    """Code and text to answer with, once somebody cancelled the request."""
-    silent: bool = False
-    begun: bool = False
-    """Whether the task has taken its first step. Cancelled before that it would never answer: it is left to say so."""
-
-
-@dataclass(slots=True)
 class Attachment:
     """A kernel that this host serves. `changed` is called after every change of identity (to persist it)."""
 
@@ -127,37 +109,32 @@ class Attachment:
     link: Link
     services: requests.Services
     changed: Callable[[Attachment], None]
-    _replies: Replies = field(default_factory=Replies)
-    _running: dict[str, _Running] = field(default_factory=lambda: {})
-    _calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CALLS))
-    _group: asyncio.TaskGroup | None = None
+    _serving: Serving = field(init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
-    _closing: bool = False
     _final: bool = False
+
+    def __post_init__(self) -> None:
+        self._serving = Serving(self.services, self._caller, self.link.reply)
 
     # -- life --------------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Serve until the kernel is gone for good or the task is cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                self._group = group
+                self._serving.group = group
                 readers = [group.create_task(self._read()), group.create_task(self.link.answers())]
                 await self._watch()
                 LOGGER.info("kernel_gone session=%s", short_hash(self.identity.session))
                 for reader in readers:
                     reader.cancel()
-                self._end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
+                self._serving.end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
         finally:
-            self._group = None
+            self._serving.group = None
             self.link.close()
 
     async def close(self, seconds: float) -> None:
         """Admit nothing more, cancel what runs, and wait for its answers to leave, at most `seconds`."""
-        self._closing = True
-        tasks = [entry.task for entry in self._running.values() if entry.task is not None]
-        self._end_all(wire.REQUEST_SCOPE_CLOSED, "the host is shutting down")
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        await self._serving.close(seconds)
 
     async def is_answering(self) -> bool:
         """Whether the kernel's process is known, waiting for the kernel's own word where it is not."""
@@ -199,8 +176,8 @@ class Attachment:
         if identity.generation != before.generation:
             LOGGER.info("generation_raised session=%s generation=%d", short_hash(identity.session), identity.generation)
             gone = before.process is not None and not before.process.is_alive()
-            self._end_all(wire.STALE_GENERATION, why, silent=gone)
-            self._replies = Replies()
+            self._serving.end_all(wire.STALE_GENERATION, why, silent=gone)
+            self._serving.renew()
         if identity != before:
             self._moved.set()
             self.changed(self)
@@ -217,7 +194,7 @@ class Attachment:
                     await self._until_exit_or_move(process)
                 if self.identity.process != process or process.is_alive():
                     continue
-                self._end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
+                self._serving.end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
             if not await self._is_replaced(process):
                 return
 
@@ -274,83 +251,17 @@ class Attachment:
                 continue
             self._become(identity, "the kernel was restarted")
             if message.kind == "close":
-                self._end(message.comm_id, wire.CANCELLED, "the caller cancelled the request")
+                self._serving.end(message.comm_id, wire.CANCELLED, "the caller cancelled the request")
             elif message.kind == "open":
                 await self._admit(message)
 
     async def _admit(self, message: Message) -> None:
-        if self._closing:
-            await self.link.reply(message.comm_id, wire.error(wire.REQUEST_SCOPE_CLOSED, "the host is shutting down"))
-            return
-        request = _parsed(message)
-        if isinstance(request, wire.Request) and request.type == wire.PING:
-            # Neither counted nor kept: a ping must come back whatever else runs.
-            await self.link.reply(message.comm_id, wire.ok())
-            return
-        if len(self._running) >= MAX_RUNNING and message.comm_id not in self._running:
-            await self.link.reply(
-                message.comm_id,
-                wire.error(wire.HOST_REQUEST_FAILED, f"more than {MAX_RUNNING} requests of this kernel are running"),
-            )
-            return
-        admitted = self._replies.admit(message.comm_id)
-        if admitted == "running":
-            return
-        if admitted != "new":
-            await self.link.reply(message.comm_id, dict(admitted))
-            return
-        if (
-            isinstance(request, wire.Request)
-            and message.repeat_of not in (None, self._replies.epoch)
-            and not requests.is_repeatable(request, self.services)
-        ):
-            request = wire.error(wire.HOST_LOST, LOST_TEXT)
-        entry = self._running[message.comm_id] = _Running()
-        if self._group is not None:
-            entry.task = self._group.create_task(self._serve(message.comm_id, request, entry, self._replies))
+        request = parsed(message.data, oversized=message.oversized)
+        answer = self._serving.admit(message.comm_id, request, message.repeat_of)
+        if answer is not None:
+            await self.link.reply(message.comm_id, answer)
 
-    async def _serve(
-        self, comm_id: str, request: wire.Request | dict[str, Any], entry: _Running, replies: Replies
-    ) -> None:
-        entry.begun = True
-        try:
-            if entry.verdict is not None:
-                reply = wire.error(*entry.verdict)
-            elif isinstance(request, dict):
-                reply = request
-            elif request.type in {wire.CALL, wire.ANNOTATE}:
-                async with self._calls:
-                    reply = await requests.answer(request, self._caller(), self.services)
-            else:
-                reply = await requests.answer(request, self._caller(), self.services)
-        except asyncio.CancelledError:
-            if entry.verdict is None:
-                raise
-            reply = wire.error(*entry.verdict)
-        finally:
-            if self._running.get(comm_id) is entry:
-                del self._running[comm_id]
-        size = wire.encoded_size(reply)
-        if size > wire.MAX_INLINE_BYTES:
-            reply = wire.error(wire.HOST_REQUEST_FAILED, "the reply is too large for one message")
-        replies.finish(comm_id, reply, size)
-        if not entry.silent:
-            await self.link.reply(comm_id, reply)
-
-    def _end(self, comm_id: str, code: str, text: str, *, silent: bool = False) -> None:
-        entry = self._running.get(comm_id)
-        if entry is not None and entry.verdict is None and entry.task is not None:
-            entry.verdict, entry.silent = (code, text), silent
-            if entry.begun:
-                entry.task.cancel()
-            else:
-                del self._running[comm_id]
-
-    def _end_all(self, code: str, text: str, *, silent: bool = False) -> None:
-        for comm_id in list(self._running):
-            self._end(comm_id, code, text, silent=silent)
-
-    def _caller(self) -> requests.Caller:
+    def _caller(self, epoch: str) -> requests.Caller:
         identity = self.identity
         scope = Scope(
             project_id=identity.project.id,
@@ -358,17 +269,4 @@ class Attachment:
             session_dir=identity.session_dir,
             call_id=new_ulid(),
         )
-        return requests.Caller(scope, identity.generation, identity.project.told, self._replies.epoch)
-
-
-def _parsed(message: Message) -> wire.Request | dict[str, Any]:
-    """The request, or the reply that refuses it."""
-    if message.oversized:
-        return wire.error(
-            wire.PAYLOAD_TOO_LARGE,
-            f"the request is over {wire.MAX_INLINE_BYTES:,} bytes; write large values to a file and record that",
-        )
-    try:
-        return wire.parse_request(message.data)
-    except wire.WireError as error:
-        return wire.error(error.code, str(error))
+        return requests.Caller(scope, identity.generation, identity.project.told, epoch)

@@ -1,4 +1,4 @@
-"""The host's local socket: where kernels ask to be attached and the command line asks for status and stop.
+"""The host's local socket: kernels ask to be attached, scripts for a session, the command line for status and stop.
 
 Owns: the socket file, who may speak, one line in and one line out, the lifeline that stays open after it. Does not own:
 attaching (`kernels`), shutting down (`app`).
@@ -65,6 +65,19 @@ class PrepareLine(_Line):
     """Make the folder of the project's objects, so that a sandbox can show it."""
 
 
+class OpenLine(_Line):
+    """A plain process's line: it wants a session of its own, without being a kernel.
+
+    The connection that carried it is the session's lifeline: when it ends, the session and its token end.
+    """
+
+    type: Literal["open"]
+    protocol: int
+    cwd: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
+    label: Annotated[str, Field(max_length=64, pattern=r"^[ -~]*$")] = ""
+    """What the operator sees in the host's status."""
+
+
 class StatusLine(_Line):
     """Ask for the host's state."""
 
@@ -85,12 +98,13 @@ class OutboxLine(_Line):
     deliveries: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)]
 
 
-Line = AttachLine | PrepareLine | StatusLine | StopLine | OutboxLine
+Line = AttachLine | PrepareLine | OpenLine | StatusLine | StopLine | OutboxLine
 Answer = Callable[[Line, int | None], Awaitable[dict[str, Any]]]
 """From a line and the pid of the process that sent it (None where the system does not tell it) to the reply."""
 _LINES: Final[dict[str, type[Line]]] = {
     "attach": AttachLine,
     "prepare": PrepareLine,
+    "open": OpenLine,
     "status": StatusLine,
     "stop": StopLine,
     "outbox": OutboxLine,

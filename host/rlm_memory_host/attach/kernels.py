@@ -12,7 +12,6 @@ Source: design page "Kernel <-> host", How a kernel finds its host.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import Final
 import zmq.asyncio
 from rlm_memory import wire
 
-from rlm_memory_host.attach import connection, requests
+from rlm_memory_host.attach import connection, folders, requests
 from rlm_memory_host.attach.attachment import PID_SECONDS, Attachment, Identity
 from rlm_memory_host.attach.connection import Connection
 from rlm_memory_host.attach.lease import lease
@@ -32,7 +31,7 @@ from rlm_memory_host.attach.roster import Entry, Roster
 from rlm_memory_host.contracts.ids import new_ulid
 from rlm_memory_host.errors import HostError, ProtocolError
 from rlm_memory_host.logs import LOGGER, short_hash, where
-from rlm_memory_host.process import FileLock, ProcessId, identify, private_folder
+from rlm_memory_host.process import FileLock, ProcessId, identify
 
 MAX_KERNELS: Final = 256
 PROOF_SECONDS: Final = 1.0
@@ -145,8 +144,7 @@ class Kernels(Mapping[Path, Attachment]):
             promise = Promise(owners, known.session, known.generation)
         else:
             promise = Promise(owners, new_ulid(), 0)
-        folder = self._sessions_root / promise.session
-        private_folder(private_folder(folder) / "exports")
+        folder = folders.make(self._sessions_root / promise.session)
         self._promised[path] = promise
         return promise, folder, project
 
@@ -263,7 +261,7 @@ class Kernels(Mapping[Path, Attachment]):
                 "KERNEL_LEASED",
             )
         try:
-            private_folder(private_folder(identity.session_dir) / "exports")
+            folders.make(identity.session_dir)
             attachment = Attachment(identity, Link(self._context, described), self._services, self._save)
         except BaseException:
             claim.release()
@@ -306,13 +304,7 @@ class Kernels(Mapping[Path, Attachment]):
         self._roster.remove(path)
         if path in self._promised:
             return
-        exports = self._sessions_root / session / "exports"
-        with contextlib.suppress(OSError):
-            for left in [entry for entry in exports.iterdir() if wire.is_staged(entry.name)]:
-                left.unlink()
-        for folder in (exports, self._sessions_root / session):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        folders.clear(self._sessions_root / session)
 
     def _fresh(self, path: Path, process: ProcessId | None, project: Project, request: AttachRequest) -> Identity:
         promise = self._promised.get(path)
