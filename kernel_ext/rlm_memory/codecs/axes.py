@@ -129,6 +129,17 @@ def unpack(note: Note) -> Any:
     return decode(note, arrays)
 
 
+def text_labels(note: Note) -> list[str] | None:
+    """The labels of a packed index of plain text, told without pandas; None for any other."""
+    if note["axis"] != "flat":
+        return None
+    level = note["levels"][0]
+    kind = level["note"]
+    is_text = kind["kind"] == "string" or (kind["kind"] == "object" and kind["cell"]["form"] == "text")
+    labels: list[Any] | None = level["values"][0].get("text") if is_text and len(level["values"]) == 1 else None
+    return None if labels is None or None in labels else labels
+
+
 def pack_values(array: Any) -> Note:
     pa = pyarrow()
     if array.type in (pa.large_string(), pa.string()):

@@ -174,6 +174,11 @@ def _check_cells(note: dict[str, Any], condition: Condition) -> None:
         )
 
 
+def compares(note: dict[str, Any]) -> bool:
+    """Whether the kind of column has every comparison with each value that makes a `Simple`, so that none is tried."""
+    return note["kind"] in ("number", "nullable", "string")
+
+
 def simple(note: dict[str, Any], condition: Condition) -> Simple | None:
     """The condition on physical values, or None where only the decoded column decides."""
     op = condition.op

@@ -9,10 +9,10 @@ Source: design page "Exactness", Layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from rlm_memory.codecs import axes, columns, geometry, listed, notes, tagged
+from rlm_memory.codecs import axes, columns, found, geometry, listed, notes, tagged
 from rlm_memory.codecs.exact import level_values, plain_array
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import numpy, pandas, pyarrow
@@ -150,7 +150,8 @@ def from_table(
     names = note["names"]
 
     def column(at: int) -> Any:
-        return columns.decode(layout.notes[at], table[names[at]], [table[names[side]] for side in layout.sides[at]])
+        main = found.for_pandas(table, names[at], layout.notes[at]["kind"])
+        return columns.decode(layout.notes[at], main, [table[names[side]] for side in layout.sides[at]])
 
     if index is None:
         levels = [column(layout.width + at) for at in range(layout.levels)]
@@ -176,7 +177,7 @@ def _built(
         positions = range(layout.width) if picked is None else picked
         header = axes.unpack(note["header"]) if header is None else header
         arrays = {at: _safe(column(position), index) for at, position in enumerate(positions)}
-        obj = pd.DataFrame(arrays, index=index, columns=None if arrays else header)
+        obj = pd.DataFrame(arrays, index=index, columns=None if arrays else header, copy=not _are_own(arrays.values()))
         if arrays:
             obj.columns = header
     if "geo" in note:
@@ -186,6 +187,24 @@ def _built(
     if note.get("unique_labels"):
         obj = obj.set_flags(allows_duplicate_labels=False)
     return obj
+
+
+FEW_COLUMNS = 32
+"""Up to so many a frame may keep each column as a block of its own; more are copied into one block for each dtype."""
+
+
+def _are_own(arrays: Collection[Any]) -> bool:
+    """Whether no array shares memory with what was read, so that a frame may take them without a copy.
+
+    Text of Arrow never changes in place. Other extension arrays may lie over read-only buffers.
+    """
+    np = numpy()
+    return len(arrays) <= FEW_COLUMNS and all(
+        one.flags.writeable and one.base is None
+        if isinstance(one, np.ndarray)
+        else type(one).__name__ in ("ArrowStringArray", "ArrowStringArrayNumpySemantics")
+        for one in arrays
+    )
 
 
 def _safe(array: Any, index: Any) -> Any:

@@ -22,7 +22,7 @@ _lock = threading.Lock()
 _FILES_REMEMBERED = 256
 
 
-def verify(path: Path, file: Any, chunks: Iterable[tuple[int, int]]) -> None:
+def verify(path: Path, metadata: Any, chunks: Iterable[tuple[int, int]]) -> None:
     """Check (row group, leaf column) chunks. Raises `errors.Integrity` at the first page whose bytes changed."""
     key = files.identity(path)
     with _lock:
@@ -34,7 +34,7 @@ def verify(path: Path, file: Any, chunks: Iterable[tuple[int, int]]) -> None:
         return
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as octets:
         for group, column in todo:
-            chunk = file.metadata.row_group(group).column(column)
+            chunk = metadata.row_group(group).column(column)
             start, stop = _bounds(chunk)
             _verify_chunk(octets, chunk, start, stop)
             _forget(octets, start, stop)

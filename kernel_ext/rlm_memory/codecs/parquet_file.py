@@ -13,6 +13,7 @@ from typing import Any
 
 from rlm_memory import errors
 from rlm_memory.codecs import files
+from rlm_memory.codecs.footers import Footer
 from rlm_memory.codecs.libraries import parquet, pyarrow
 
 GROUP_BYTES = 16 << 20
@@ -72,33 +73,45 @@ def _dictionary_columns(schema: Any) -> Any:
     return [field.name for field in schema if not types.is_floating(field.type)] or False
 
 
-_footers: dict[tuple[int, ...], Any] = {}
+_footers: dict[tuple[int, ...], Footer] = {}
 _lock = threading.Lock()
 _FOOTERS_REMEMBERED = 4
 _FOOTER_BYTES = 4 << 20
 """Longest footer that is remembered; parsed it takes several times that."""
 
 
-def open_file(path: Path) -> Any:
-    """A pyarrow ParquetFile that verifies page checksums. Raises `errors.Integrity` where it is not Parquet.
+def open_file(path: Path, footer: Footer | None = None) -> Any:
+    """A pyarrow ParquetFile that verifies page checksums. Raises `errors.Integrity` where the file is not Parquet.
 
-    The parsed footers of the last few files are remembered, by the version of the file: parsing one of ten thousand
-    column chunks costs as much as a small slice. Read without a memory map, whose pages would count as memory held.
+    Read without a memory map, whose pages would count as memory held. A footer that is known is not parsed again.
     """
     pa = pyarrow()
+    known = None if footer is None else footer.metadata
+    try:
+        return parquet().ParquetFile(path, metadata=known, page_checksum_verification=True)
+    except pa.ArrowInvalid as fault:
+        raise errors.Integrity("The recorded file is not readable as Parquet.") from fault
+
+
+def footer_of(path: Path) -> Footer:
+    """The parsed footer. Raises `errors.Integrity` where the file is not Parquet.
+
+    Those of the last few files are remembered, by the version of the file: parsing one of ten thousand column chunks
+    costs as much as a small slice.
+    """
     key = files.identity(path)
     with _lock:
         footer = _footers.pop(key, None)
-    try:
-        file = parquet().ParquetFile(path, metadata=footer, page_checksum_verification=True)
-    except pa.ArrowInvalid as fault:
-        raise errors.Integrity("The recorded file is not readable as Parquet.") from fault
-    if file.metadata.serialized_size <= _FOOTER_BYTES:
+    if footer is None:
+        file = open_file(path)
+        footer = Footer(file.metadata, file.schema, file.schema_arrow)
+        file.close()
+    if footer.metadata.serialized_size <= _FOOTER_BYTES:
         with _lock:
-            _footers[key] = file.metadata
+            _footers[key] = footer
             while len(_footers) > _FOOTERS_REMEMBERED:
                 del _footers[next(iter(_footers))]
-    return file
+    return footer
 
 
 def read(file: Any, names: list[str] | None = None, groups: list[int] | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 Owns: two engines behind one function. polars, where it is installed and every column has a type it reads as it is: it
 decodes a column only where the filter left rows, and measured 2 to 4 times less CPU than others (benchmarks/codecs.py).
-pyarrow otherwise, one row group at a time. Both give a table of physical columns and the positions of its rows.
+pyarrow otherwise, one row group at a time. Both give the physical columns and the positions of their rows.
 polars does not look at page checksums; `page_checks` does before it reads.
 
 Does not own: what a filter means (`filters`), labels (`frames`).
@@ -10,13 +10,16 @@ Does not own: what a filter means (`filters`), labels (`frames`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rlm_memory import errors
 from rlm_memory.codecs import filters, page_checks, parquet_file
+from rlm_memory.codecs.footers import Footer
+from rlm_memory.codecs.found import Found
 from rlm_memory.codecs.libraries import numpy, optional, pyarrow
 
 
@@ -41,12 +44,23 @@ class Plan:
     tests: list[list[Test]]
 
 
-def select(path: Path, file: Any, plan: Plan) -> tuple[Any, Any]:
-    """(table, positions of its rows as int64). Raises `errors.Integrity` for damaged pages."""
-    groups = _groups(file, plan)
-    if plan.tests and _polars_reads(file, plan):
-        return _by_polars(path, file, plan, groups)
-    return _by_pyarrow(file, plan, groups)
+class Source(Protocol):
+    """What is read from: a path for polars, an open file for pyarrow, the footer for both."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def file(self) -> Any: ...
+    @property
+    def footer(self) -> Footer: ...
+
+
+def select(source: Source, plan: Plan) -> tuple[Any, Any]:
+    """(rows as a table of Arrow or `Found`, their positions as int64). Raises `errors.Integrity` for damaged pages."""
+    groups = _groups(source.footer, plan)
+    if plan.tests and _polars_reads(source.footer, plan):
+        return _by_polars(source.path, source.footer, plan, groups)
+    return _by_pyarrow(source.file, source.footer, plan, groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,62 +70,34 @@ class _Group:
     stop: int
 
 
-def _groups(file: Any, plan: Plan) -> list[_Group]:
+def _groups(footer: Footer, plan: Plan) -> list[_Group]:
     """Row groups that overlap the rows and that statistics do not rule out."""
+    some = [[_possible(footer, test) for test in every] for every in plan.tests]
     kept: list[_Group] = []
-    leaves = _leaves(file)
-    bounds = [[_bounded(file, leaves, test) for test in some] for some in plan.tests]
-    start = 0
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        stop = start + group.num_rows
-        if stop > plan.start and start < plan.stop and _possible(group, bounds):
+    for number, (start, stop) in enumerate(itertools.pairwise(footer.edges)):
+        hit = not some or any(all(test is None or test[number] for test in every) for every in some)
+        if hit and stop > plan.start and start < plan.stop:
             kept.append(_Group(number, start, stop))
-        start = stop
     return kept
 
 
-def _leaves(file: Any) -> dict[str, list[int]]:
-    """Leaf column numbers under each top-level name."""
-    names = file.schema_arrow.names
-    paths = [file.schema.column(at).path for at in range(len(file.schema))]
-    leaves: dict[str, list[int]] = {name: [] for name in names}
-    at = 0
-    for name in names:
-        while at < len(paths) and (paths[at] == name or paths[at].startswith(f"{name}.")):
-            leaves[name].append(at)
-            at += 1
-    return leaves
-
-
-_Bounded = tuple[filters.Simple, int, bool]
-"""A condition, its leaf column, and whether that holds times, whose bounds are integers in the unit that is written."""
-
-
-def _bounded(file: Any, leaves: dict[str, list[int]], test: Test) -> _Bounded | None:
-    """What statistics can rule a group out by; None where only the values decide."""
-    if test.simple is None or len(leaves[test.name]) != 1:
+def _possible(footer: Footer, test: Test) -> list[bool] | None:
+    """For each row group whether it may hold a match; None where only the values decide."""
+    leaves = footer.leaves[test.name]
+    if test.simple is None or len(leaves) != 1:
         return None
-    leaf = leaves[test.name][0]
-    return test.simple, leaf, file.schema.column(leaf).logical_type.type == "TIMESTAMP"
+    simple = test.simple
+    return [bounds is None or _may(simple, *bounds) for bounds in footer.bounds(leaves[0])]
 
 
-def _possible(group: Any, bounds: list[list[_Bounded | None]]) -> bool:
-    return not bounds or any(all(one is None or _may(group, *one) for one in some) for some in bounds)
-
-
-def _may(group: Any, simple: filters.Simple, leaf: int, times: bool) -> bool:
-    statistics = group.column(leaf).statistics
-    if statistics is None or not statistics.has_min_max:
-        return True
-    low, high = (statistics.min_raw, statistics.max_raw) if times else (statistics.min, statistics.max)
+def _may(simple: filters.Simple, low: Any, high: Any) -> bool:
     try:
         return filters.may_match(simple, low, high)
     except TypeError:
         return True
 
 
-def _by_pyarrow(file: Any, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
+def _by_pyarrow(file: Any, footer: Footer, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
     """One row group at a time: the filter's columns first, the others only where a row is left."""
     np, pa = numpy(), pyarrow()
     first = list(dict.fromkeys(name for some in plan.tests for test in some for name in test.reads))
@@ -137,14 +123,15 @@ def _by_pyarrow(file: Any, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
         )
         positions.append(at + group.start)
     if not tables:
-        return _empty(file, plan.names), np.array([], dtype="int64")
+        return _empty(footer, plan.names), np.array([], dtype="int64")
     return pa.concat_tables(tables), np.concatenate(positions)
 
 
-def _empty(file: Any, names: list[str]) -> Any:
-    """A table of these columns without rows."""
-    schema = file.schema_arrow
-    return pyarrow().schema([schema.field(schema.get_field_index(name)) for name in names]).empty_table()
+def _empty(footer: Footer, names: list[str]) -> Any:
+    """A table of these columns without rows. `schema.empty_table()` would import pandas."""
+    pa, schema = pyarrow(), footer.arrow_schema
+    fields = [schema.field(schema.get_field_index(name)) for name in names]
+    return pa.Table.from_batches([], schema=pa.schema(fields))
 
 
 def _joined(names: list[str], *parts: Any) -> Any:
@@ -153,12 +140,11 @@ def _joined(names: list[str], *parts: Any) -> Any:
     return pyarrow().table([held[name] for name in names], names=names)
 
 
-def _polars_reads(file: Any, plan: Plan) -> bool:
+def _polars_reads(footer: Footer, plan: Plan) -> bool:
     if any(test.simple is None for some in plan.tests for test in some) or optional("polars") is None:
         return False
-    schema = file.schema_arrow
     used = {*plan.names, *(test.name for some in plan.tests for test in some)}
-    return all(_is_common(schema.field(schema.get_field_index(name)).type) for name in used)
+    return all(_is_common(footer.type_of(name)) for name in used)
 
 
 def _is_common(type_: Any) -> bool:
@@ -183,45 +169,50 @@ _POSITION = "\x00position"
 """Name of polars' row number; no physical column can have it, NUL is replaced in them."""
 
 
-def _by_polars(path: Path, file: Any, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
+def _by_polars(path: Path, footer: Footer, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
     np, pl = numpy(), optional("polars")
-    leaves = _leaves(file)
-    used = {*plan.names, *(test.name for some in plan.tests for test in some)}
-    page_checks.verify(path, file, ((group.number, leaf) for group in groups for name in used for leaf in leaves[name]))
-    types = pl.from_arrow(_empty(file, sorted(used))).schema
+    used = sorted({*plan.names, *(test.name for some in plan.tests for test in some)})
+    leaves = [leaf for name in used for leaf in footer.leaves[name]]
+    page_checks.verify(path, footer.metadata, ((group.number, leaf) for group in groups for leaf in leaves))
+    types = pl.from_arrow(_empty(footer, used)).schema
     frame = pl.scan_parquet(path, row_index_name=_POSITION, glob=False)
-    if plan.start > 0 or plan.stop < file.metadata.num_rows:
+    if plan.start > 0 or plan.stop < footer.edges[-1]:
         frame = frame.slice(plan.start, plan.stop - plan.start)
     wanted = pl.any_horizontal(
         [pl.all_horizontal([_expression(pl, test, types[test.name]) for test in some]) for some in plan.tests]
     )
     found = frame.filter(wanted).select([*plan.names, _POSITION]).collect()
-    positions = found.drop_in_place(_POSITION).to_numpy().astype("int64")
+    positions = found.drop_in_place(_POSITION).to_numpy()
     _only_verified(np, positions, groups)
-    return found.to_arrow(), positions
+    return Found(found, {name: types[name] for name in plan.names}), positions.astype("int64")
 
 
 def _only_verified(np: Any, positions: Any, groups: list[_Group]) -> None:
     """Rows may come only from groups whose pages were checked; a damaged page elsewhere could invent a match."""
-    edges = np.searchsorted(positions, [edge for group in groups for edge in (group.start, group.stop)])
+    bounds = np.array([edge for group in groups for edge in (group.start, group.stop)], dtype=positions.dtype)
+    edges = np.searchsorted(positions, bounds)
     if int((edges[1::2] - edges[::2]).sum()) != len(positions):
         raise errors.Integrity("The recorded file is damaged: its statistics contradict its pages.")
 
 
 def _expression(pl: Any, test: Test, dtype: Any) -> Any:
-    """The condition in polars, whose NaN is the largest number and equals itself: pandas' is neither."""
+    """The condition in polars, whose NaN is the largest number and equals itself: pandas' is neither.
+
+    Null where a missing value does not fulfil it, which drops the row as False does.
+    """
     one = test.simple
     assert one is not None, "the engine is chosen only for simple conditions"
     column = pl.col(test.name)
     if isinstance(dtype, pl.Categorical | pl.Enum):
         column, dtype = column.cast(pl.String), pl.String
     if one.op in ("in", "not in"):
-        found = column.is_in(pl.Series(list(one.values), dtype=_integer_for(pl, dtype)).cast(dtype).implode())
-        return (~found if one.op == "not in" else found).fill_null(one.keep_missing)
+        found = column.is_in(_list_of(pl, one.values, dtype))
+        found = ~found if one.op == "not in" else found
+        return found.fill_null(True) if one.keep_missing else found
     value = pl.lit(one.values[0], dtype=_integer_for(pl, dtype)).cast(dtype)
     comparisons: dict[str, Callable[[], Any]] = {
         "==": lambda: column == value,
-        "!=": lambda: (column != value).fill_null(one.keep_missing),
+        "!=": lambda: (column != value).fill_null(True) if one.keep_missing else column != value,
         "<": lambda: column < value,
         "<=": lambda: column <= value,
         ">": lambda: column > value,
@@ -229,6 +220,13 @@ def _expression(pl: Any, test: Test, dtype: Any) -> Any:
     }
     found = comparisons[one.op]()
     return found & column.is_not_nan() if one.floating and one.op in (">", ">=") else found
+
+
+def _list_of(pl: Any, values: tuple[Any, ...], dtype: Any) -> Any:
+    """Values as one scalar of polars: it prunes by scalars, and not by a series or under `fill_null`."""
+    inner = _integer_for(pl, dtype)
+    made = pl.lit(list(values), dtype=pl.List(inner))
+    return made if inner == dtype else made.cast(pl.List(dtype))
 
 
 def _integer_for(pl: Any, dtype: Any) -> Any:

@@ -8,7 +8,9 @@ is drawn from what is left by a fixed seed and keeps the order of `rows`. Does n
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,14 +20,15 @@ from rlm_memory.codecs import (
     axes,
     columns,
     filters,
+    found,
     frames,
     listed,
-    notes,
     object_arrays,
     parquet_file,
     scan,
     tagged,
 )
+from rlm_memory.codecs.footers import Footer
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import class_of, need, numpy, pandas, pyarrow
 from rlm_memory.codecs.request import Request
@@ -35,40 +38,73 @@ PANDAS = ("frame", "series", "index")
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Columns of the result by position, and their labels (an Index for frames)."""
+    """Columns of the result by position; their labels where they are more than these of the recorded header."""
 
     positions: list[int]
-    header: Any
+    header: Any = None
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """One recorded table and what its footer says. pandas and the open file are reached only where they are needed."""
+
+    path: Path
+    footer: Footer
+    note: dict[str, Any]
+    layout: Layout
+
+    @cached_property
+    def file(self) -> Any:
+        return parquet_file.open_file(self.path, self.footer)
+
+    @cached_property
+    def header(self) -> Any:
+        """The labels of a frame, as the Index that was recorded."""
+        return axes.unpack(self.note["header"])
+
+    @cached_property
+    def text_labels(self) -> dict[str, int] | None:
+        """The position of each label of a frame, where all are text and none is there twice; else None."""
+        labels = axes.text_labels(self.note["header"])
+        places = {} if labels is None else {label: at for at, label in enumerate(labels)}
+        return places if labels is not None and len(places) == len(labels) else None
+
+    def bring_back(self, positions: list[int]) -> None:
+        if any(self.layout.listed[at] for at in positions):
+            listed.bring_back(self.file, self.note, self.layout, positions)
+
+    @property
+    def levels(self) -> range:
+        """The positions of the index levels."""
+        return range(self.layout.width, self.layout.width + self.layout.levels)
 
 
 def load(path: Path, request: Request) -> Any:
     """The object, or the part of it that is asked for. Raises `errors.Invalid`, `errors.Integrity`."""
-    file = parquet_file.open_file(path)
-    note = notes.loads(file.metadata.metadata)
+    footer = parquet_file.footer_of(path)
+    note = footer.note
     if note["object"] == "cells":
-        return object_arrays.load(file, note, request)
-    layout = Layout.of(note)
-    picked = _pick(note, layout, request.columns)
-    listed.bring_back(file, note, layout, [*picked.positions, *range(layout.width, layout.width + layout.levels)])
+        return object_arrays.load(parquet_file.open_file(path, footer), note, request)
+    recorded = _Recorded(path, footer, note, Layout.of(note))
+    picked = _pick(recorded, request.columns)
+    recorded.bring_back([*picked.positions, *recorded.levels])
     total = int(note["rows"])
     span = span_of(request.rows, total)
     if request.filters is None and request.sample is None and span == range(total):
-        names = _physical_names(note, layout, picked)
-        table = parquet_file.read(file, None if request.columns is None else names)
-        return _result(note, layout, table, picked, None, request)
-    table, positions = _rows(path, file, note, layout, picked, span, request)
-    return _result(note, layout, table, picked, positions, request)
+        names = _physical_names(recorded, picked)
+        table = parquet_file.read(recorded.file, None if request.columns is None else names)
+        return _result(recorded, table, picked, None, request)
+    table, positions = _rows(recorded, picked, span, request)
+    return _result(recorded, table, picked, positions, request)
 
 
-def _pick(note: dict[str, Any], layout: Layout, wanted: Any) -> Picked:
+def _pick(recorded: _Recorded, wanted: Any) -> Picked:
     """Columns by pandas' own `frame[columns]`, asked of a frame of positions with the recorded header."""
-    if note["object"] == "frame":
-        header = axes.unpack(note["header"])
-        if wanted is None:
-            return Picked(list(range(layout.width)), header)
-        return _pick_labels(header, wanted)
+    note = recorded.note
     if wanted is None:
-        return Picked(list(range(layout.width)), note.get("labels"))
+        return Picked(list(range(recorded.layout.width)))
+    if note["object"] == "frame":
+        return _pick_labels(recorded, wanted)
     if note["object"] in ("series", "index", "polars-series"):
         raise errors.Invalid(f"columns: this recorded {note['object']} has no columns to pick; use filters or rows.")
     labels = note["labels"]
@@ -77,15 +113,15 @@ def _pick(note: dict[str, Any], layout: Layout, wanted: Any) -> Picked:
         if labels.count(name) != 1:
             why = "no column" if name not in labels else "more than one column"
             raise errors.Invalid(f"columns: there is {why} {name!r} in the recorded table.")
-    return Picked([labels.index(name) for name in names], names)
+    return Picked([labels.index(name) for name in names])
 
 
-def _pick_labels(header: Any, wanted: Any) -> Picked:
+def _pick_labels(recorded: _Recorded, wanted: Any) -> Picked:
+    if (plain := _plain_text(recorded.text_labels, wanted)) is not None:
+        return Picked(plain)
     pd, np = pandas(), numpy()
-    if (picked := _plain_text(header, wanted)) is not None:
-        return picked
     labels = list(wanted) if isinstance(wanted, list | set | pd.Index | np.ndarray) else [wanted]
-    probe = pd.DataFrame(np.arange(len(header)).reshape(1, -1), columns=header)
+    probe = pd.DataFrame(np.arange(len(recorded.header)).reshape(1, -1), columns=recorded.header)
     try:
         part = probe[cast(Any, labels)]
     except (KeyError, TypeError, ValueError) as fault:
@@ -95,14 +131,14 @@ def _pick_labels(header: Any, wanted: Any) -> Picked:
     return Picked([int(at) for at in part.to_numpy()[0]] if part.shape[1] else [], part.columns)
 
 
-def _plain_text(header: Any, wanted: Any) -> Picked | None:
-    """A list of text that is all in a header of single, different labels; None where pandas itself must decide."""
-    if type(wanted) is not list or not all(class_of(one) is str for one in cast("list[Any]", wanted)):
+def _plain_text(labels: dict[str, int] | None, wanted: Any) -> list[int] | None:
+    """The positions for a list of text that is all among such labels; None where pandas itself must decide."""
+    if labels is None or type(wanted) is not list:
         return None
-    if type(header) is not pandas().Index or header.dtype.kind != "O" or not header.is_unique:
+    names = cast("list[Any]", wanted)
+    if not all(class_of(one) is str and one in labels for one in names):
         return None
-    positions = header.get_indexer(wanted)
-    return None if (positions < 0).any() else Picked([int(at) for at in positions], header.take(positions))
+    return [labels[one] for one in names]
 
 
 def cut_of(rows: Any) -> slice:
@@ -138,25 +174,24 @@ def span_of(rows: Any, total: int) -> range:
     return span if len(span) else range(0)
 
 
-def _physical_names(note: dict[str, Any], layout: Layout, picked: Picked) -> list[str]:
+def _physical_names(recorded: _Recorded, picked: Picked) -> list[str]:
     """Names to read, each once: picked columns, index levels, and what lies beside them."""
-    mains = [*picked.positions, *range(layout.width, layout.width + layout.levels)]
-    names = [note["names"][at] for at in mains] + [note["names"][side] for at in mains for side in layout.sides[at]]
-    return list(dict.fromkeys(names)) or note["names"][:1]
+    written, sides = recorded.note["names"], recorded.layout.sides
+    mains = [*picked.positions, *recorded.levels]
+    names = [written[at] for at in mains] + [written[side] for at in mains for side in sides[at]]
+    return list(dict.fromkeys(names)) or written[:1]
 
 
-def _rows(
-    path: Path, file: Any, note: dict[str, Any], layout: Layout, picked: Picked, span: range, request: Request
-) -> tuple[Any, Any]:
-    """(physical table, positions): the rows of the span that pass the filters and the sample."""
+def _rows(recorded: _Recorded, picked: Picked, span: range, request: Request) -> tuple[Any, Any]:
+    """(physical columns, positions): the rows of the span that pass the filters and the sample."""
     np, pa = numpy(), pyarrow()
-    names = _physical_names(note, layout, picked)
-    tests = [] if request.filters is None else _tests(file, note, layout, request.filters)
+    names = _physical_names(recorded, picked)
+    tests = [] if request.filters is None else _tests(recorded, request.filters)
     low, high = (min(span[0], span[-1]), max(span[0], span[-1]) + 1) if len(span) else (0, 0)
     if request.sample is not None and not tests:
         chosen = sampled(np.asarray(span, dtype="int64"), request)
-        return _take(file, names, chosen)
-    table, positions = scan.select(path, file, scan.Plan(names, low, high, tests))
+        return _take(recorded, names, chosen)
+    table, positions = scan.select(recorded, scan.Plan(names, low, high, tests))
     if abs(span.step) != 1:
         keep = np.flatnonzero((positions - span.start) % abs(span.step) == 0)
         table, positions = table.take(pa.array(keep)), positions[keep]
@@ -189,61 +224,59 @@ def sampled(positions: Any, request: Request) -> Any:
     return positions[np.sort(chosen)]
 
 
-def _take(file: Any, names: list[str], positions: Any) -> tuple[Any, Any]:
+def _take(recorded: _Recorded, names: list[str], positions: Any) -> tuple[Any, Any]:
     """Rows by position, in the order of `positions`, one row group in memory at a time."""
     np, pa = numpy(), pyarrow()
     tables: list[Any] = []
-    edges: list[int] = []
-    start = 0
-    for number in range(file.metadata.num_row_groups):
-        stop = start + file.metadata.row_group(number).num_rows
+    edges = recorded.footer.edges
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
         inside = positions[(positions >= start) & (positions < stop)]
         if len(inside):
-            tables.append(parquet_file.read(file, names, [number]).take(pa.array(inside - start)))
-        edges.append(stop)
-        start = stop
+            tables.append(parquet_file.read(recorded.file, names, [number]).take(pa.array(inside - start)))
     if not tables:
-        return scan.select(Path(), file, scan.Plan(names, 0, 0, []))
+        return scan.select(recorded, scan.Plan(names, 0, 0, []))
     table = pa.concat_tables(tables)
-    groups = np.searchsorted(np.asarray(edges), positions, side="right")
+    groups = np.searchsorted(np.asarray(edges[1:]), positions, side="right")
     read = np.argsort(groups, kind="stable")
     if (read[:-1] > read[1:]).any():
         table = table.take(pa.array(np.argsort(read)))
     return table, positions
 
 
-def _tests(file: Any, note: dict[str, Any], layout: Layout, wanted: Any) -> list[list[scan.Test]]:
-    empty = file.schema_arrow.empty_table()
-    return [[_test(file, note, layout, condition, empty) for condition in some] for some in filters.parse(wanted)]
+def _tests(recorded: _Recorded, wanted: Any) -> list[list[scan.Test]]:
+    return [[_test(recorded, condition) for condition in some] for some in filters.parse(wanted)]
 
 
-def _test(file: Any, note: dict[str, Any], layout: Layout, condition: filters.Condition, empty: Any) -> scan.Test:
-    at = _position(note, layout, condition.label)
+def _test(recorded: _Recorded, condition: filters.Condition) -> scan.Test:
+    at = _position(recorded, condition.label)
     if at is None:
         raise errors.Invalid(
             f"filters: {condition.label!r} is the recorded row range, not a column; use rows=(start, stop)."
         )
-    listed.bring_back(file, note, layout, [at])
-    column_note = layout.notes[at]
-    name = note["names"][at]
-    reads = (name, *(note["names"][side] for side in layout.sides[at]))
+    recorded.bring_back([at])
+    column_note, written = recorded.layout.notes[at], recorded.note["names"]
+    name = written[at]
+    reads = (name, *(written[side] for side in recorded.layout.sides[at]))
 
     def series(table: Any) -> Any:
         array = columns.decode(column_note, table[name], [table[side] for side in reads[1:]])
         return pandas().Series(array, dtype=array.dtype)
 
-    filters.check(series(empty), column_note, condition)
-    return scan.Test(
-        name, reads, filters.simple(column_note, condition), lambda table: filters.mask(series(table), condition)
-    )
+    simple = filters.simple(column_note, condition) if filters.compares(column_note) else None
+    if simple is None:
+        filters.check(series(recorded.footer.arrow_schema.empty_table()), column_note, condition)
+        simple = filters.simple(column_note, condition)
+    return scan.Test(name, reads, simple, lambda table: filters.mask(series(table), condition))
 
 
-def _position(note: dict[str, Any], layout: Layout, label: Any) -> int | None:
+def _position(recorded: _Recorded, label: Any) -> int | None:
     """The physical position of the column (or, where no column has the label, index level) of a condition."""
+    note = recorded.note
     if note["object"] == "frame":
-        header = axes.unpack(note["header"])
-        if _has(header, label):
-            positions = _pick_labels(header, [label]).positions
+        if (plain := _plain_text(recorded.text_labels, [label])) is not None:
+            return plain[0]
+        if _has(recorded.header, label):
+            positions = _pick_labels(recorded, [label]).positions
             if len(positions) != 1:
                 raise errors.Invalid(
                     f"filters: {label!r} names {len(positions)} columns; a condition needs exactly one."
@@ -260,10 +293,10 @@ def _position(note: dict[str, Any], layout: Layout, label: Any) -> int | None:
             return note["labels"].index(label)
         raise errors.Invalid(f"filters: there is not exactly one column {label!r}.")
     names = [tagged.untag(name) for name in note["index"]["names"]]
-    found = [at for at, name in enumerate(names) if class_of(name) is class_of(label) and name == label]
-    if len(found) != 1 or label is None:
+    levels = [at for at, name in enumerate(names) if class_of(name) is class_of(label) and name == label]
+    if len(levels) != 1 or label is None:
         raise errors.Invalid(f"filters: there is no column or index level {label!r}.")
-    return layout.width + found[0] if layout.levels else None
+    return recorded.layout.width + levels[0] if recorded.layout.levels else None
 
 
 def _has(header: Any, label: Any) -> bool:
@@ -273,17 +306,22 @@ def _has(header: Any, label: Any) -> bool:
         return False
 
 
-def _result(note: dict[str, Any], layout: Layout, table: Any, picked: Picked, positions: Any, request: Request) -> Any:
+def _result(recorded: _Recorded, table: Any, picked: Picked, positions: Any, request: Request) -> Any:
     """The rows read so far in the form that is asked for."""
+    note, layout = recorded.note, recorded.layout
     if request.as_ in ("arrow", "polars") and note["object"] in PANDAS:
-        names = [note["names"][at] for at in [*picked.positions, *range(layout.width, layout.width + layout.levels)]]
+        names = [note["names"][at] for at in [*picked.positions, *recorded.levels]]
         plain = table.select(list(dict.fromkeys(names)) or table.column_names[:1])
-        return plain if request.as_ == "arrow" else need("polars", "as_='polars'").from_arrow(plain)
+        return found.to_arrow(plain) if request.as_ == "arrow" else found.to_polars(plain)
     if note["object"] in PANDAS:
-        index = None if positions is None else _kept_labels(note, positions, request)
-        whole = positions is None or _is_run(positions, request)
         return frames.from_table(
-            note, layout, table, index=index, picked=picked.positions, header=picked.header, whole=whole
+            note,
+            layout,
+            table,
+            index=None if positions is None else _kept_labels(note, positions, request),
+            picked=picked.positions,
+            header=_header(recorded, picked),
+            whole=positions is None or _is_run(positions, request),
         )
     if request.as_ == "arrow":
         return arrow_tables.from_table({**note, "object": "table"}, layout, table, picked.positions)
@@ -293,6 +331,15 @@ def _result(note: dict[str, Any], layout: Layout, table: Any, picked: Picked, po
     if request.as_ == "polars" and not note["object"].startswith("polars"):
         return need("polars", "as_='polars'").from_arrow(made)
     return made
+
+
+def _header(recorded: _Recorded, picked: Picked) -> Any:
+    """The labels of a frame's picked columns; None for what has no header."""
+    if recorded.note["object"] != "frame" or picked.header is not None:
+        return picked.header
+    if picked.positions == list(range(recorded.layout.width)):
+        return recorded.header
+    return recorded.header.take(picked.positions)
 
 
 def _is_run(positions: Any, request: Request) -> bool:

@@ -40,8 +40,10 @@ def one_array(column: Any) -> Any:
 
 
 def to_numpy(column: Any, dtype: Any) -> Any:
-    """A primitive column as a numpy array of exactly `dtype`; nulls hold zero."""
+    """A primitive column, of Arrow or numpy, as a numpy array of exactly `dtype`; nulls hold zero."""
     np = numpy()
+    if isinstance(column, np.ndarray):
+        return column.astype(dtype, copy=False)
     if column.null_count:
         column = compute().fill_null(column, 0 if column.type != pyarrow().bool_() else False)
     return np.asarray(
