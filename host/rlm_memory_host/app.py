@@ -200,7 +200,12 @@ class Host:
         registry = Registry([*tools, *self._more_tools])
         switches = Switches(parts.store is not None, self.settings.tools.model_dump())
         dispatcher = Dispatcher(
-            registry, switches, CallLog(calls), self._pool, timeout_seconds=self.settings.host.tool_timeout_seconds
+            registry,
+            switches,
+            CallLog(calls),
+            self._pool,
+            timeout_seconds=self.settings.host.tool_timeout_seconds,
+            metrics=parts.metrics,
         )
         limits = {
             "inline_bytes": wire.MAX_INLINE_BYTES,
@@ -278,6 +283,9 @@ class Host:
             health=health,
             features=features,
             outbox=parts.sending.status(),
+            identity=parts.sending.identity(),
+            capture=None if parts.text is None else parts.text.sessions.counters(),
+            metrics=parts.metrics.snapshot(),
             hardened=self._hardened,
             idle_exit_seconds=self._idle_exit,
             kernels=[

@@ -16,10 +16,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rlm_memory_host.contracts.delivery import Redactor
+from rlm_memory_host.contracts.delivery import SOURCE, Redactor
 from rlm_memory_host.contracts.delivery_ids import is_remote_id
-from rlm_memory_host.contracts.delivery_ports import Admission
+from rlm_memory_host.contracts.delivery_ports import Admission, Outcome, Watcher
 from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
+from rlm_memory_host.contracts.ids import project_key
 from rlm_memory_host.delivery.circuit import CircuitPolicy
 from rlm_memory_host.delivery.decisions import RetryPolicy
 from rlm_memory_host.delivery.operator import Action, act
@@ -29,6 +30,8 @@ from rlm_memory_host.errors import RemoteError, SettingsError
 from rlm_memory_host.honcho.client import HonchoClient
 from rlm_memory_host.honcho.credentials import KeySource
 from rlm_memory_host.honcho.writer import HonchoWriter, Provisioning
+from rlm_memory_host.logs import short_hash
+from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.settings import Settings
 
 CHECK_SECONDS: Final = 2.0
@@ -42,11 +45,14 @@ class Egress:
     StoreError.
     """
 
-    def __init__(self, settings: Settings, redact: Redactor) -> None:
+    def __init__(self, settings: Settings, redact: Redactor, metrics: Metrics | None = None) -> None:
         if settings.honcho is None:
             raise SettingsError("honcho: the table is missing; nothing is sent without it")
         self._settings, self._honcho = settings.outbox, settings.honcho
+        self.metrics = metrics or Metrics()
         self.project_id = project_of(settings)
+        self._own_project = settings.project.id
+        self._watcher: Watcher | None = None
         self._key = None if self._honcho.key is None else KeySource(self._honcho.key)
         self.outbox = Outbox(
             settings.state_root,
@@ -62,7 +68,7 @@ class Egress:
         return self.outbox
 
     async def __aenter__(self) -> Self:
-        self.client = make_client(self._honcho, self._key)
+        self.client = make_client(self._honcho, self._key, self.metrics)
         try:
             if self._key is not None:
                 await asyncio.to_thread(self.client.renew_key)
@@ -70,11 +76,12 @@ class Egress:
             with suppress(RemoteError, TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await writer.check()
+            self.outbox.watch(self._done)
             self.opened = await asyncio.to_thread(self.outbox.open)
         except BaseException:
             await self.client.close()
             raise
-        self.worker = DeliveryWorker(self.outbox, writer, worker_policy(self._settings))
+        self.worker = DeliveryWorker(self.outbox, writer, worker_policy(self._settings), metrics=self.metrics)
         self._task = asyncio.create_task(self.worker.run(), name="delivery")
         return self
 
@@ -91,6 +98,44 @@ class Egress:
         finally:
             await self.client.close()
             self.outbox.close()
+
+    # -- whose is what -----------------------------------------------------------------------------------------------
+    def repository_of(self, project: str) -> str | None:
+        """What tells a project from others under the configured id: None for the configured one, else its own id.
+
+        An id of a form that the service does not take goes as a digest, so that two of them never meet.
+        """
+        if project == self._own_project:
+            return None
+        return project if is_remote_id(project) else f"prj_{project_key(project)}"
+
+    def labels_of(self, project: str) -> dict[str, str]:
+        """The metadata that everything of a project carries, and by which it is asked for."""
+        repository = self.repository_of(project)
+        known = {"source": SOURCE, "project_id": self.project_id}
+        return known if repository is None else known | {"repository_id": repository}
+
+    def identity(self) -> dict[str, Any]:
+        """Whose memory it is, for a status: short hashes, never the ids (section 17.2)."""
+        honcho = self._honcho
+        named = {"workspace": honcho.workspace, "user_peer": honcho.user_peer, "project": self.project_id}
+        if honcho.assistant_peer is not None:
+            named["assistant_peer"] = honcho.assistant_peer
+        return {name: short_hash(value) for name, value in named.items()}
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+    def is_circuit_open(self) -> bool:
+        """Whether the service is to be left alone now."""
+        return self.worker.circuit_state() == "open"
+
+    def watch(self, watcher: Watcher | None) -> None:
+        """Tell `watcher` what becomes of deliveries."""
+        self._watcher = watcher
+
+    def _done(self, delivery_id: str, outcome: Outcome, code: str) -> None:
+        self.metrics.count("outbox_outcomes", outcome)
+        if self._watcher is not None:
+            self._watcher(delivery_id, outcome, code)
 
     def status(self) -> dict[str, Any]:
         """For `memory_status`: counts, ages and codes."""
@@ -115,9 +160,9 @@ def project_of(settings: Settings) -> str:
     return str(name)
 
 
-def make_client(honcho: HonchoSettings, key: KeySource | None) -> HonchoClient:
+def make_client(honcho: HonchoSettings, key: KeySource | None, metrics: Metrics | None = None) -> HonchoClient:
     """The client that the settings describe."""
-    return HonchoClient(honcho.url, honcho.workspace, key=key, call_seconds=honcho.call_seconds)
+    return HonchoClient(honcho.url, honcho.workspace, key=key, call_seconds=honcho.call_seconds, metrics=metrics)
 
 
 def provisioning(honcho: HonchoSettings) -> Provisioning:

@@ -13,8 +13,12 @@ import io
 import json
 import logging
 import logging.handlers
+import math
 import os
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,6 +88,41 @@ def stop(handler: logging.Handler) -> None:
 def short_hash(text: str) -> str:
     """Twelve characters that stand for an identifier in a log."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+class RateLimited:
+    """Lets one line of a kind through in `seconds`, and says how many it kept back. Thread-safe.
+
+    An outage fails a thousand times and is one piece of news; the numbers are in the metrics.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._logger = logger
+        self._seconds = seconds
+        self._now = now
+        self._last: dict[str, float] = {}
+        self._kept_back: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def info(self, kind: str, message: str, *values: object) -> None:
+        """Log at INFO, unless a line of that kind went by just now."""
+        self._write(logging.INFO, kind, message, values)
+
+    def warning(self, kind: str, message: str, *values: object) -> None:
+        """Log at WARNING, unless a line of that kind went by just now."""
+        self._write(logging.WARNING, kind, message, values)
+
+    def _write(self, level: int, kind: str, message: str, values: tuple[object, ...]) -> None:
+        with self._lock:
+            now = self._now()
+            if now - self._last.get(kind, -math.inf) < self._seconds:
+                self._kept_back[kind] += 1
+                return
+            self._last[kind] = now
+            kept_back = self._kept_back.pop(kind, 0)
+        self._logger.log(level, f"{message} kept_back=%d", *values, kept_back)
 
 
 class JsonLines:

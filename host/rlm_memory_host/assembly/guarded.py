@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlm_memory_host.contracts.memory import Authority
-from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchPage, SearchRequest
+from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchHit, SearchPage, SearchRequest
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.guard import Guard, Sink
 from rlm_memory_host.tools.artifacts import ArtifactPort
@@ -77,6 +77,10 @@ class GuardedArtifacts:
     def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """As the store does; a query is written nowhere."""
         return self._store.search(scope, request)
+
+    def look(self, scope: Scope, experiments: Sequence[str]) -> dict[str, SearchHit | None]:
+        """As the store does."""
+        return self._store.look(scope, experiments)
 
     def record(
         self,

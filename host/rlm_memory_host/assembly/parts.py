@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlm_memory_host.assembly.artifacts import open_store
+from rlm_memory_host.assembly.artifacts import open_store, with_cards
 from rlm_memory_host.assembly.redaction import Redaction
 from rlm_memory_host.assembly.sending import Sending, open_sending
 from rlm_memory_host.assembly.text import Around, Text, open_text, opened_or_reported
@@ -24,6 +24,7 @@ from rlm_memory_host.attach.project import Project, project_of
 from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.guard import Guard
+from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.tools.artifacts import ArtifactPort
@@ -41,6 +42,7 @@ class Assembled:
     sending: Sending
     text: Text | None
     text_fault: str
+    metrics: Metrics
 
     def tools(self, kernels: Callable[[], int]) -> list[Tool]:
         """Every tool, in the order in which they are listed."""
@@ -49,6 +51,8 @@ class Assembled:
                 artifacts=self.store,
                 text=None if self.text is None else self.text.services,
                 remote=self.sending.remote,
+                cards=self.sending.cards,
+                metrics=self.metrics,
                 check=guard_of(self.guard),
                 profile=self.settings.memory.profile,
                 text_fault=self.text_fault,
@@ -83,14 +87,18 @@ async def assemble(settings: Settings, model: JudgeModel | None, pool: Executor)
     loop = asyncio.get_running_loop()
     guard = Guard(settings.guard.extra_deny_patterns)
     redaction = Redaction(guard, (settings.state_root, settings.artifact_root))
-    store = await loop.run_in_executor(pool, open_store, settings, guard)
-    sending = await open_sending(settings, redaction)
-    around = Around(store, sending.remote, model, pool)
+    metrics = Metrics()
+    artifacts = await loop.run_in_executor(pool, open_store, settings, guard)
+    sending = await open_sending(settings, redaction, metrics)
+    store = None if artifacts is None else with_cards(artifacts, sending.cards, settings, redaction, metrics)
+    around = Around(sending.remote, model, pool)
     try:
         text, fault = await loop.run_in_executor(
             pool, lambda: opened_or_reported(lambda: open_text(settings, redaction, around))
         )
     except BaseException:
+        if store is not None:
+            await loop.run_in_executor(pool, store.close)
         await sending.close(0.0)
         raise
-    return Assembled(settings, guard, store, sending, text, fault)
+    return Assembled(settings, guard, store, sending, text, fault, metrics)

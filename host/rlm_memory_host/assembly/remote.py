@@ -7,8 +7,9 @@ Called from tool threads; the client belongs to the host's loop, so every questi
 at most until its deadline. Nothing here raises for want of a network.
 
 Isolation: every row carries `project_id`; where the caller's project is not the configured one (it was told from the
-kernel's folder), its id goes along as `repository_id`. A row counts only where both are the caller's own: the service's
-filters have wildcards and prove nothing.
+kernel's folder), its id goes along as `repository_id`. A row counts only where both are the caller's own and the sender
+is one of the two configured: the service's filters have wildcards and prove nothing. What was destroyed here, and what
+is an experiment card, is left out.
 
 Source: DeepSeek Honcho specification, sections 9, 11, 13; design page "Honcho, the outbox, capture and recall".
 """
@@ -19,34 +20,31 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, cast
 
+from rlm_memory_host.assembly.asking import CIRCUIT_OPEN, asked, outcome_of
 from rlm_memory_host.contracts.capture import Exchange
-from rlm_memory_host.contracts.delivery import SOURCE, DeliveryScope
-from rlm_memory_host.contracts.delivery_ids import is_remote_id
+from rlm_memory_host.contracts.cards import CARD_CLASSIFICATION
+from rlm_memory_host.contracts.delivery import DeliveryScope
 from rlm_memory_host.contracts.remote import Offered, Queued, RemoteAnswer, RemoteHit
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.delivery.announced import Announced
 from rlm_memory_host.delivery.compose import Labels, Part, compose, make_scope, normalise
+from rlm_memory_host.delivery.destroyed import Destroyed
 from rlm_memory_host.egress import Egress
-from rlm_memory_host.errors import HostError, Integrity, RemoteError
+from rlm_memory_host.errors import HostError, Integrity
 from rlm_memory_host.settings import Settings
 
 CACHE_SECONDS: Final = 60.0
 CACHED: Final = 64
 WITHDRAW_SECONDS: Final = 2.0
 WITHDRAW_PAUSE: Final = 0.02
-TIMEOUT: Final = "remote-timeout"
-CIRCUIT_OPEN: Final = "remote-circuit-open"
 ROWS: Final = 100
 """Rows that are asked for: some are another project's, or say again what was corrected since."""
-
-T = TypeVar("T")
 
 
 class OutboxMemory:
@@ -57,8 +55,8 @@ class OutboxMemory:
             raise ValueError("there is no remote memory without its settings")
         self._egress = egress
         self._announced = Announced(settings.state_root)
+        self._destroyed = Destroyed(settings.state_root)
         self._honcho = settings.honcho
-        self._configured = settings.project.id
         self._redact = redact
         self._loop = asyncio.get_running_loop()
         self._answers: OrderedDict[tuple[str, str, int], tuple[float, RemoteAnswer]] = OrderedDict()
@@ -94,7 +92,7 @@ class OutboxMemory:
         labels = Labels(
             _moment(""),
             version(),
-            repository_id=self._repository(note.project),
+            repository_id=self._egress.repository_of(note.project),
             memory_id=note.memory_id,
             revision=note.delivery_id,
             supersedes=note.supersedes,
@@ -129,7 +127,7 @@ class OutboxMemory:
             for message in exchange.messages
             if message.role == "user" or self._honcho.assistant_peer is not None
         ]
-        labels = Labels(_moment(""), version(), turn=exchange.turn, repository_id=self._repository(project))
+        labels = Labels(_moment(""), version(), turn=exchange.turn, repository_id=self._egress.repository_of(project))
         composed = compose(self._scope(exchange.session, "root"), parts, labels, self._redact)
         return self._egress.admission.admit(composed.request).delivery_id
 
@@ -143,55 +141,72 @@ class OutboxMemory:
             agent_kind=kind,
         )
 
-    def _repository(self, project: str) -> str | None:
-        """The project's own id where the configured one stands for more than it."""
-        return project if project != self._configured and is_remote_id(project) else None
-
     # -- asking ------------------------------------------------------------------------------------------------------
     def recall(self, query: str, *, project: str, limit: int, deadline_seconds: float) -> RemoteAnswer:
         """As the port says; a good answer is kept for a minute."""
         key = (query, project, limit)
+        metrics = self._egress.metrics
+        metrics.count("recall", "attempt")
         with self._lock:
             kept = self._answers.get(key)
         if kept is not None and time.monotonic() - kept[0] < CACHE_SECONDS:
-            return kept[1]
-        answer = self._asked(self._search(query, project, limit, deadline_seconds), deadline_seconds)
-        if not answer.problem:
+            metrics.count("recall", "cached")
+            return self._without_destroyed(kept[1])
+        with metrics.timing("recall_seconds"):
+            answer, problem = asked(self._loop, self._search(query, project, limit, deadline_seconds), deadline_seconds)
+        found = answer or RemoteAnswer(problem=problem)
+        metrics.count("recall", outcome_of(found.problem, len(found.hits)))
+        if not found.problem:
             with self._lock:
-                self._answers[key] = (time.monotonic(), answer)
+                self._answers[key] = (time.monotonic(), found)
                 while len(self._answers) > CACHED:
                     self._answers.popitem(last=False)
-        return answer
+        return self._without_destroyed(found)
+
+    def _without_destroyed(self, answer: RemoteAnswer) -> RemoteAnswer:
+        """What was destroyed here since never comes back, also not from the cache."""
+        kept = tuple(hit for hit in answer.hits if not self._destroyed.holds(hit.memory_id, hit.session))
+        if len(kept) < len(answer.hits):
+            self._egress.metrics.count("scope_rejections", "destroyed", len(answer.hits) - len(kept))
+        return replace(answer, hits=kept)
 
     def answer(self, question: str, *, project: str, deadline_seconds: float) -> RemoteAnswer:
         """As the port says; the service cannot tell its reasoning apart by project, so it has to be switched on."""
         del project
         if not self._honcho.dialectic:
             return RemoteAnswer()
-        return self._asked(self._speak(question, deadline_seconds), deadline_seconds)
-
-    def _asked(self, question: Coroutine[Any, Any, RemoteAnswer], seconds: float) -> RemoteAnswer:
-        future = asyncio.run_coroutine_threadsafe(question, self._loop)
-        try:
-            return future.result(seconds)
-        except FutureTimeout:
-            future.cancel()
-            return RemoteAnswer(problem=TIMEOUT)
-        except RemoteError as error:
-            return RemoteAnswer(problem=error.code)
+        answer, problem = asked(self._loop, self._speak(question, deadline_seconds), deadline_seconds)
+        return answer or RemoteAnswer(problem=problem)
 
     async def _search(self, query: str, project: str, limit: int, seconds: float) -> RemoteAnswer:
-        if self._egress.status()["circuit"] == "open":
+        if self._egress.is_circuit_open():
             return RemoteAnswer(problem=CIRCUIT_OPEN)
-        repository = self._repository(project)
-        wanted = {"source": SOURCE, "project_id": self._egress.project_id}
-        if repository is not None:
-            wanted["repository_id"] = repository
+        cards = {"metadata": {"content_classification": CARD_CLASSIFICATION}}
+        wanted: dict[str, Any] = {"AND": [{"metadata": self._egress.labels_of(project)}, {"NOT": [cards]}]}
         rows = await self._egress.client.search(
-            self._redact(query), {"metadata": wanted}, limit=min(ROWS, max(2 * limit, 10)), seconds=seconds
+            self._redact(query), wanted, limit=min(ROWS, max(2 * limit, 10)), seconds=seconds
         )
-        own = [row for row in rows if _is_own(row, self._egress.project_id, repository)]
-        return RemoteAnswer(tuple(_hits(own, project))[:limit])
+        own: list[Mapping[str, Any]] = []
+        for row in rows:
+            reason = self._refusal(row, project)
+            if reason:
+                self._egress.metrics.count("scope_rejections", reason)
+            else:
+                own.append(row)
+        found = tuple(_hits(own, project))
+        self._egress.metrics.count("recall_truncated", by=max(0, len(found) - limit))
+        return RemoteAnswer(found[:limit])
+
+    def _refusal(self, row: Mapping[str, Any], project: str) -> str:
+        """Why a row is not the caller's to see as a text; "" where it is."""
+        told = _metadata(row)
+        is_here = all(told.get(name) == value for name, value in self._egress.labels_of(project).items())
+        if not is_here or told.get("repository_id") != self._egress.repository_of(project):
+            return "foreign-project"
+        if row.get("peer_id") not in (self._honcho.user_peer, self._honcho.assistant_peer):
+            return "foreign-peer"
+        # A result of a computation is no trait of anybody (section 27.4).
+        return "experiment-card" if told.get("content_classification") == CARD_CLASSIFICATION else ""
 
     async def _speak(self, question: str, seconds: float) -> RemoteAnswer:
         said = await self._egress.client.ask(self._honcho.user_peer, self._redact(question), seconds=seconds)
@@ -201,14 +216,6 @@ class OutboxMemory:
 def _metadata(row: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Any = row.get("metadata")
     return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
-
-
-def _is_own(row: Mapping[str, Any], project_id: str, repository: str | None) -> bool:
-    told = _metadata(row)
-    return told.get("source") == SOURCE and (told.get("project_id"), told.get("repository_id")) == (
-        project_id,
-        repository,
-    )
 
 
 def _hits(rows: Sequence[Mapping[str, Any]], project: str) -> Iterable[RemoteHit]:

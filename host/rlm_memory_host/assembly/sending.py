@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from rlm_memory_host.assembly.redaction import Redaction
 from rlm_memory_host.errors import StoreError
 from rlm_memory_host.logs import LOGGER
+from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.process import AlreadyRunning
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.tools.status import Feature
 
 if TYPE_CHECKING:
+    from rlm_memory_host.assembly.cards import OutboxCards
     from rlm_memory_host.assembly.remote import OutboxMemory
     from rlm_memory_host.egress import Egress
 
@@ -33,10 +35,14 @@ LOCK_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """Egress and the remote memory over it, or why there is none (`fault` "": it is not configured)."""
+    """Egress with the remote memory and the remote cards over it.
+
+    Where there is none, `fault` says why; "" where none is configured.
+    """
 
     egress: Egress | None = None
     remote: OutboxMemory | None = None
+    cards: OutboxCards | None = None
     fault: str = ""
 
     def status(self) -> Mapping[str, Any] | None:
@@ -51,23 +57,28 @@ class Sending:
         told = self.status()
         return {} if told is None else {"honcho": _service(told), "outbox": _outbox(told)}
 
+    def identity(self) -> Mapping[str, Any] | None:
+        """Whose memory it is, as short hashes; None where nothing is sent."""
+        return None if self.egress is None else self.egress.identity()
+
     async def close(self, seconds: float) -> None:
         """Drain for at most `seconds` and end."""
         if self.egress is not None:
             await self.egress.close(seconds)
 
 
-async def open_sending(settings: Settings, redaction: Redaction) -> Sending:
+async def open_sending(settings: Settings, redaction: Redaction, metrics: Metrics) -> Sending:
     """Open what the settings ask for; belongs to the host's loop. Raises SettingsError, CredentialError."""
     if settings.honcho is None:
         return Sending()
     # Only here: a host that sends nothing loads no HTTP client.
+    from rlm_memory_host.assembly.cards import OutboxCards
     from rlm_memory_host.assembly.remote import OutboxMemory
     from rlm_memory_host.egress import Egress
 
     until = time.monotonic() + LOCK_SECONDS
     while True:
-        egress = Egress(settings, redaction)
+        egress = Egress(settings, redaction, metrics)
         try:
             await egress.__aenter__()
         except AlreadyRunning:
@@ -79,7 +90,9 @@ async def open_sending(settings: Settings, redaction: Redaction) -> Sending:
         except StoreError as error:
             LOGGER.error("outbox_unusable code=%s", error.code)
             return Sending(fault=error.code)
-        return Sending(egress, OutboxMemory(egress, settings, redaction))
+        sends_cards = settings.honcho.index_cards and settings.artifacts.enabled
+        cards = OutboxCards(egress, settings, redaction, metrics) if sends_cards else None
+        return Sending(egress, OutboxMemory(egress, settings, redaction), cards)
 
 
 def _service(told: Mapping[str, Any]) -> Feature:

@@ -28,7 +28,6 @@ from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.health import HINTS, TextHealth
 from rlm_memory_host.textmemory.opening import Opened, open_memory
 from rlm_memory_host.textmemory.service import Parts, TextMemory
-from rlm_memory_host.tools.artifacts import ArtifactPort
 from rlm_memory_host.tools.memories import TextServices
 from rlm_memory_host.tools.status import Feature, merged
 
@@ -40,9 +39,8 @@ OWNER: Final = "local"
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the text memory is put between: artifacts among its hits, a remote memory, a model, threads for it."""
+    """What the text memory is put between: a remote memory, a model, threads for it."""
 
-    artifacts: ArtifactPort | None
     remote: OutboxMemory | None
     model: JudgeModel | None
     pool: Executor
@@ -111,7 +109,7 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
     recall = Recall(memory, remote=around.remote)
     captures = settings.honcho is not None and settings.honcho.capture
     sessions.serve(memory, recall, After(around.remote if captures else None, around.model, around.pool))
-    services = TextServices(memory, recall, around.artifacts, around.remote, human_peer, opened.health)
+    services = TextServices(memory, recall, around.remote, human_peer, opened.health)
     return Text(opened, services, sessions)
 
 

@@ -16,10 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rlm_memory_host.contracts.cards import CardSearch
 from rlm_memory_host.contracts.memory import Profile
 from rlm_memory_host.contracts.remote import RemoteMemory
 from rlm_memory_host.errors import LayerUnavailable
+from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.tools.artifacts import ArtifactPort, artifact_tools
+from rlm_memory_host.tools.hybrid import CardSources
 from rlm_memory_host.tools.memories import TextServices, memory_tools, with_text_status
 from rlm_memory_host.tools.memory_arguments import MemoryCorrectArguments, MemoryRecordArguments, RecallArguments
 from rlm_memory_host.tools.notes import Check, NoteServices, note_tools
@@ -35,6 +38,8 @@ class Served:
     artifacts: ArtifactPort | None
     text: TextServices | None
     remote: RemoteMemory | None
+    cards: CardSearch | None
+    metrics: Metrics
     check: Check
     profile: Profile
     text_fault: str
@@ -49,15 +54,17 @@ def build_tools(served: Served) -> list[Tool]:
     store = served.artifacts
     status = status_tool(report_of(store), served.kernels, served.features, served.outbox)
     records = artifact_tools(store) if store is not None else []
+    cards = None if store is None else CardSources(store, served.cards, served.metrics)
     if served.text is None:
-        notes = note_tools(NoteServices(store, served.remote, served.check))
+        notes = note_tools(NoteServices(cards, served.remote, served.check))
         return [*(_told(tool, served.text_fault) for tool in notes), *records, status]
     status = with_text_status(status, served.text)
+    text = replace(served.text, cards=cards)
     if served.profile == "runtime":
-        return [*runtime_tools(served.text), *records]
+        return [*runtime_tools(text), *records]
     if served.profile == "plugin":
-        return [*plugin_tools(served.text, status), *records]
-    return [*memory_tools(served.text), *records, status]
+        return [*plugin_tools(text, status), *records]
+    return [*memory_tools(text), *records, status]
 
 
 def report_of(store: ArtifactPort | None) -> Report | None:

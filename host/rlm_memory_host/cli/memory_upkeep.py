@@ -15,6 +15,7 @@ import typer
 from rlm_memory_host.cli import consent, outbox
 from rlm_memory_host.cli.memory_desk import LayerOption, PrintOption, TokenOption, commands, desk_of, plain
 from rlm_memory_host.contracts.memory import LayerKind, visible_layers
+from rlm_memory_host.delivery.destroyed import Destroyed
 from rlm_memory_host.errors import NotFound, ToolInput
 from rlm_memory_host.textmemory import importing, purging, review, upkeep
 from rlm_memory_host.textmemory.validity import stamp
@@ -55,8 +56,10 @@ def purge(
         return
     if consent.is_inside_kernel():
         consent.require(desk.opened.store, "memory purge", None)
-    done = purging.apply(desk.opened.store, made, token, make)
-    outbox.take_back(desk.state_root, {memory for _, memory in made.memories}, made.session)
+    gone = {memory for _, memory in made.memories}
+    with Destroyed(desk.state_root).noting(gone, made.session):
+        done = purging.apply(desk.opened.store, made, token, make)
+    outbox.take_back(desk.state_root, gone, made.session)
     desk.say(plain(asdict(done)), f"destroyed {done.memories} memories; {len(done.remaining)} places left over")
     raise typer.Exit(1 if done.remaining else 0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rlm_memory_host.contracts.ids import REMOTE_ID_PATTERN
 
@@ -27,8 +27,9 @@ class HonchoSettings(_Section):
 
     `key` says where the key is (env:NAME, file:/path, fd:N, keyring:SERVICE/USER), never the key. `project` is the id
     that everything sent carries; a project of the host whose own id the service takes needs none. `capture` sends the
-    completed exchanges of root sessions, `dialectic` lets `memory_recall` ask the service's own reasoning: both are off
-    until somebody says so (sections 13.2 and 15).
+    completed exchanges of root sessions, `dialectic` lets `memory_recall` ask the service's own reasoning,
+    `index_cards` sends redacted descriptions of recorded results and searches them there: all are off until somebody
+    says so. `index_interval_seconds` and `index_batch` bound the reconciler (sections 13.2, 15, 29, 32).
     """
 
     url: Annotated[str, Field(min_length=8, max_length=2_048, pattern=r"^https?://[^\s@?#]+$")]
@@ -49,6 +50,15 @@ class HonchoSettings(_Section):
     observe_assistant: bool = False
     capture: bool = False
     dialectic: bool = False
+    index_cards: bool = False
+    index_interval_seconds: Annotated[float, Field(ge=1, le=86_400, strict=False)] = 60.0
+    index_batch: Annotated[int, Field(ge=1, le=10_000)] = 256
+
+    @model_validator(mode="after")
+    def _cards_need_a_sender(self) -> HonchoSettings:
+        if self.index_cards and self.assistant_peer is None:
+            raise ValueError("index_cards needs assistant_peer: a card is never sent in the person's name")
+        return self
 
 
 class OutboxSettings(_Section):

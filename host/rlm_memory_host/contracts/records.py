@@ -203,6 +203,10 @@ class SearchHit:
     """The bytes are here, of the right size, and not known to be damaged. Only `resolve` verifies them."""
     matched: tuple[str, ...]
     score: float
+    found_in: tuple[Literal["local", "remote"], ...] = ("local",)
+    """Who found it: this store, the memory service, or both."""
+    removed: bool = False
+    """It was removed here, and the memory service still lists it."""
     kind: Literal["experiment-card"] = "experiment-card"
     trust: Literal["untrusted"] = "untrusted"
 

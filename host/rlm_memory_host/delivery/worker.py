@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeVar
 from rlm_memory_host.contracts.delivery import DeliveryDocument, Failure, iso
 from rlm_memory_host.contracts.delivery_ports import RemoteWriter
 from rlm_memory_host.delivery import decisions
-from rlm_memory_host.delivery.circuit import Circuit, CircuitPolicy
+from rlm_memory_host.delivery.circuit import Circuit, CircuitPolicy, State
 from rlm_memory_host.delivery.decisions import PARTIAL_DELIVERY, Bury, Found, RetryPolicy
 from rlm_memory_host.delivery.lanes import Waiting
 from rlm_memory_host.delivery.outbox import Outbox
@@ -38,6 +38,8 @@ from rlm_memory_host.errors import (
     RemoteUnknownOutcome,
     StoreError,
 )
+from rlm_memory_host.logs import RateLimited
+from rlm_memory_host.metrics import Metrics
 
 CREDENTIAL_SECONDS: Final = 30.0
 """How often a credential's source is read again while a login is needed."""
@@ -85,7 +87,11 @@ class DeliveryWorker:
         now: Callable[[], float] = time.time,
         fraction: Callable[[], float] = random.random,
         offload: Offload = asyncio.to_thread,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics()
+        self._log = RateLimited(_LOG)
+        self._last_circuit: State = "closed"
         self._outbox = outbox
         self._remote = remote
         self._policy = policy or WorkerPolicy()
@@ -134,6 +140,17 @@ class DeliveryWorker:
         await self._cancel_all()
         return empty
 
+    def circuit_state(self) -> State:
+        """Closed, open or half-open, now."""
+        return self._circuit.state(self._loop.time() if self._loop is not None else 0.0)
+
+    def _note_circuit(self) -> None:
+        state = self.circuit_state()
+        if state != self._last_circuit:
+            self._last_circuit = state
+            self._metrics.count("circuit_transitions", state)
+            _LOG.info("delivery circuit=%s code=%s", state, self._circuit.code)
+
     def retry_now(self) -> None:
         """An operator's word, or a new credential: forget waiting times and what is held. Call it in the loop."""
         self._circuit.reset()
@@ -162,6 +179,7 @@ class DeliveryWorker:
     def _start_due(self) -> float | None:
         """Start what may be started; when to look again (the loop's clock), None: when woken."""
         now = self._time()
+        self._note_circuit()
         while True:
             permission = self._circuit.permission(now, self._outbox.under_way)
             if permission.slots == 0:
@@ -291,7 +309,9 @@ class DeliveryWorker:
         waiting.ambiguous = True
 
     def _succeed(self) -> None:
-        for lane in self._circuit.succeeded():
+        held_lanes = self._circuit.succeeded()
+        self._note_circuit()
+        for lane in held_lanes:
             held = self._outbox.hold(lane, RemoteAuth.default_code)
             if held is not None:
                 _LOG.warning("delivery held code=%s", RemoteAuth.default_code)
@@ -317,8 +337,12 @@ class DeliveryWorker:
             fraction=self._fraction,
         )
         self._circuit.failed(error, waiting.lane, now)
+        self._note_circuit()
+        self._metrics.count("delivery_failures", error.code)
         self._last_error_code = error.code
-        _LOG.info("delivery failed code=%s status=%s attempts=%d", error.code, error.status, waiting.attempts)
+        self._log.info(
+            error.code, "delivery failed code=%s status=%s attempts=%d", error.code, error.status, waiting.attempts
+        )
         failure = Failure(code=error.code, at=iso(self._now()), status=error.status)
         if isinstance(decision, Bury):
             await self._bury(attempt, failure.model_copy(update={"code": decision.code}))

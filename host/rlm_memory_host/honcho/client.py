@@ -38,6 +38,7 @@ from rlm_memory_host.errors import (
     SettingsError,
 )
 from rlm_memory_host.honcho.credentials import KeySource, Secret
+from rlm_memory_host.metrics import Metrics
 
 CALL_SECONDS: Final = 10.0
 """The whole of a call, by default."""
@@ -71,7 +72,9 @@ class HonchoClient:
         call_seconds: float = CALL_SECONDS,
         transport: httpx.AsyncBaseTransport | None = None,
         now: Callable[[], float] = time.time,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics()
         self.workspace_id = checked_id(workspace_id, "honcho.workspace")
         self._source = key
         self._secret: Secret | None = None
@@ -213,9 +216,12 @@ class HonchoClient:
         headers = {"content-type": "application/json"} if content is not None else {}
         headers |= await self._authorization()
         request = self._http.build_request(method, path, params=query, content=content, headers=headers)
+        route = route_of(method, path)
+        self._metrics.count("remote_bytes_sent", route, len(content or b""))
         try:
-            async with asyncio.timeout(seconds or self._seconds):
-                status, told, data = await self._exchange(request)
+            with self._metrics.timing("remote_seconds", route):
+                async with asyncio.timeout(seconds or self._seconds):
+                    status, told, data = await self._exchange(request)
         except TimeoutError:
             raise RemoteUnknownOutcome("the memory service did not answer in time") from None
         except _NOT_SENT as error:
@@ -261,6 +267,18 @@ class HonchoClient:
             return RemoteUnavailable("the memory service does not know what was named (404)", NOT_FOUND, status=404)
         message = f"what answers is not the memory service ({status}); check honcho.url"
         return RemoteUnavailable(message, MISDIRECTED, status=status)
+
+
+def route_of(method: str, path: str) -> str:
+    """A route by its own name, without the ids in its path."""
+    parts = path.strip("/").split("/")
+    words = [part for number, part in enumerate(parts) if number > 2 and number % 2 == 1]
+    named = ".".join(words[-2:]) or "workspaces"
+    if len(parts) == 3 and parts[-1] == "list":
+        named = "workspaces.list"
+    elif len(parts) > 3 and parts[-1] == "list" and parts[-1] not in words:
+        named = f"{named}.list"
+    return named if method != "GET" else f"get.{named}"
 
 
 def retry_after(header: str | None, now: float) -> float | None:

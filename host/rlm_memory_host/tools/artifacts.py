@@ -9,14 +9,14 @@ tools".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import Field, StringConstraints
 from rlm_memory import wire
 
-from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchPage, SearchRequest
+from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchHit, SearchPage, SearchRequest
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.tools.schema import output
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
@@ -36,6 +36,10 @@ class ArtifactPort(Protocol):
 
     def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """A page of cards of the caller's project."""
+        ...
+
+    def look(self, scope: Scope, experiments: Sequence[str]) -> dict[str, SearchHit | None]:
+        """What the caller's project has of these: a hit, None for one that was removed here."""
         ...
 
     def record(
@@ -116,7 +120,8 @@ def artifact_tools(store: ArtifactPort) -> list[Tool]:
             name="memory_artifact_record",
             description=(
                 "Keep the exact bytes of a file from your session's exports/ folder, so that later sessions find and "
-                "load them. Records nothing else and sends nothing away by itself. Do not record secrets. " + FALLIBLE
+                "load them. The bytes never leave this machine; where the operator configured a memory service, a "
+                "redacted description may. Do not record secrets. " + FALLIBLE
             ),
             arguments=RecordArguments,
             output=output(
@@ -179,10 +184,12 @@ def fitting_page(store: ArtifactPort, scope: Scope, request: SearchRequest) -> S
 
 def card_line(card: Mapping[str, Any]) -> str:
     """A hit as one line of text, whatever is in it."""
-    here = "" if card["local_available"] else ", bytes not here"
+    size = f"{card['bytes']:,} bytes" if card["local_available"] else "bytes not here"
+    if card["removed"]:
+        size = "removed here"
     return (
         f"- {card['experiment_id']} [experiment-card] {_line(card['title'])} (source {_line(card['source'])} "
-        f"{_line(card['source_version'])}, {card['bytes']:,} bytes{here}, updated {card['updated_at']}, "
+        f"{_line(card['source_version'])}, {size}, updated {card['updated_at']}, "
         f"matched {', '.join(card['matched'])})"
     )
 

@@ -24,6 +24,7 @@ from rlm_memory import wire
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import HostError, ToolDenied, ToolError, ToolInput, ToolTimeout, UnknownTool
 from rlm_memory_host.logs import LOGGER, where
+from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.tools import schema
 from rlm_memory_host.tools.calllog import CallLog
 from rlm_memory_host.tools.policy import Switches, decide
@@ -36,8 +37,16 @@ class Dispatcher:
     """Runs tools for transports. Its methods belong to the event loop's thread."""
 
     def __init__(
-        self, registry: Registry, switches: Switches, log: CallLog, pool: Executor, *, timeout_seconds: float
+        self,
+        registry: Registry,
+        switches: Switches,
+        log: CallLog,
+        pool: Executor,
+        *,
+        timeout_seconds: float,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics()
         self._registry = registry
         self._switches = switches
         self._log = log
@@ -62,7 +71,7 @@ class Dispatcher:
         began = time.monotonic()
         tool = self._registry.get(name)
         shown = tool.name if tool else UNREGISTERED
-        code: str | None = "OK"
+        code = "OK"
         size = 0
         try:
             tool = self._admitted(tool, scope)
@@ -85,8 +94,15 @@ class Dispatcher:
             LOGGER.error("tool_failed tool=%s %s", shown, where(error))
             return wire.failure("the host failed while it ran the tool; its log says where", code, "HostFault")
         finally:
-            millis = round((time.monotonic() - began) * 1000, 1)
-            self._log.write("done", shown, scope, code=code, millis=millis, bytes_out=size)
+            took = time.monotonic() - began
+            self._log.write("done", shown, scope, code=code, millis=round(took * 1000, 1), bytes_out=size)
+            self._count(shown, code, took)
+
+    def _count(self, tool: str, code: str, seconds: float) -> None:
+        self._metrics.count("tool_calls", tool)
+        self._metrics.observe("tool_seconds", seconds, tool)
+        if code != "OK":
+            self._metrics.count("tool_failures", code)
 
     def _admitted(self, tool: Tool | None, scope: Scope) -> Tool:
         decision = decide(tool, scope, self._switches) if tool else None

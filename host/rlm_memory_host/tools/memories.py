@@ -29,7 +29,8 @@ from rlm_memory_host.textmemory.health import TextHealth
 from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.service import TextMemory, narrowed
 from rlm_memory_host.textmemory.validity import parse_moment
-from rlm_memory_host.tools.artifacts import FALLIBLE, ArtifactPort, SearchArguments, card_line, fitting_page
+from rlm_memory_host.tools.artifacts import FALLIBLE, SearchArguments, card_line
+from rlm_memory_host.tools.hybrid import CardSources, search_cards
 from rlm_memory_host.tools.memory_arguments import (
     ForgetArguments,
     MemoryCorrectArguments,
@@ -51,14 +52,14 @@ _DISK: Final = (Unwritable, LockTimeout, FormatVersion)
 
 @dataclass(frozen=True, slots=True)
 class TextServices:
-    """What these tools use. `artifacts` None: no experiment cards among the hits."""
+    """What these tools use. `cards` None: no experiment cards among the hits."""
 
     memory: TextMemory
     recall: Recall
-    artifacts: ArtifactPort | None = None
     remote: RemoteMemory | None = None
     human_peer: str = "user"
     health: TextHealth | None = None
+    cards: CardSources | None = None
 
     def caller(self, call: Call) -> Caller:
         """The caller of a call, as the transport authenticated it."""
@@ -218,8 +219,12 @@ def _ranked(
         )
     scaled = fusion.scaled({card["experiment_id"]: card["score"] for card in cards})
     ranked = [(not item.is_exact, -item.score, value) for item, value in zip(items, values, strict=True)]
-    ranked += [("id" not in card["matched"], -scaled[card["experiment_id"]], card) for card in cards]
+    ranked += [(not _is_exact(card), -scaled[card["experiment_id"]], card) for card in cards]
     return [value for _, _, value in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+def _is_exact(card: Mapping[str, Any]) -> bool:
+    return any(reason.startswith("exact:") for reason in card["matched"])
 
 
 def query_of(arguments: MemorySearchArguments) -> Query:
@@ -239,10 +244,10 @@ def _cards(
 ) -> tuple[list[dict[str, Any]], str | None, list[str], int]:
     """(cards, cursor, warnings, total). None where artifacts are off or the search is about something else."""
     elsewhere = arguments.kind not in (None, "experiment-card") or arguments.topic or arguments.at
-    if services.artifacts is None or (elsewhere and not wanted) or arguments.scope not in (None, "all", "project"):
+    if services.cards is None or (elsewhere and not wanted) or arguments.scope not in (None, "all", "project"):
         return [], None, [], 0
     fields = {name: getattr(arguments, name) for name in SearchArguments.model_fields if name != "kind"}
-    page = fitting_page(services.artifacts, call.scope, SearchRequest(**fields)).to_value()
+    page = search_cards(services.cards, call.scope, SearchRequest(**fields))
     return page["results"], page["cursor"] if wanted else None, page["warnings"], page["total"]
 
 

@@ -24,7 +24,8 @@ from rlm_memory_host.errors import ToolDenied, ToolInput
 from rlm_memory_host.recall import remotely
 from rlm_memory_host.recall.envelope import escaped, render
 from rlm_memory_host.recall.items import Found
-from rlm_memory_host.tools.artifacts import FALLIBLE, ArtifactPort, SearchArguments, card_line, fitting_page
+from rlm_memory_host.tools.artifacts import FALLIBLE, SearchArguments, card_line
+from rlm_memory_host.tools.hybrid import CardSources, search_cards
 from rlm_memory_host.tools.memory_arguments import RecallArguments
 from rlm_memory_host.tools.schema import output
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
@@ -56,9 +57,9 @@ class CorrectionArguments(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class NoteServices:
-    """What these tools use; either may be None."""
+    """What these tools use; `cards` None without artifacts, `remote` without a memory service."""
 
-    artifacts: ArtifactPort | None
+    cards: CardSources | None
     remote: RemoteMemory | None
     check: Check
 
@@ -107,9 +108,9 @@ def note_tools(services: NoteServices) -> list[Tool]:
 def _search(services: NoteServices, arguments: SearchArguments, call: Call) -> ToolResult:
     cards: list[dict[str, Any]] = []
     value: dict[str, Any] = {"results": cards, "total": 0, "cursor": None, "warnings": []}
-    if services.artifacts is not None:
+    if services.cards is not None:
         request = SearchRequest(**arguments.model_dump())
-        value = fitting_page(services.artifacts, call.scope, request).to_value()
+        value = search_cards(services.cards, call.scope, request)
         cards = value["results"]
     elsewhere = arguments.kind or arguments.cursor or arguments.tag or arguments.source or arguments.since
     found: list[Found] = []

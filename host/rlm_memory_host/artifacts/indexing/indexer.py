@@ -34,7 +34,7 @@ from rlm_memory_host.contracts.delivery import Redactor
 from rlm_memory_host.contracts.delivery_ports import Outcome
 from rlm_memory_host.contracts.records import ExperimentCardV1, IndexStateV1, Recorded
 from rlm_memory_host.errors import HostError, StoreError, Unwritable
-from rlm_memory_host.logs import LOGGER, where
+from rlm_memory_host.logs import LOGGER, RateLimited, where
 from rlm_memory_host.process import FileLock
 from rlm_memory_host.storage.index_cards import utc_text
 
@@ -92,6 +92,7 @@ class Indexer:
         self._tracked: dict[str, _Tracked] = {}
         self._by_card: dict[tuple[str, str], str] = {}
         self._counters: Counter[str] = Counter()
+        self._log = RateLimited(LOGGER)
         self._lock = threading.Lock()
         self._news: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -144,8 +145,8 @@ class Indexer:
             card = self._look(project, answer.experiment_id)
         except (HostError, OSError) as error:
             self._count("errors")
-            LOGGER.warning("card_not_queued code=%s", getattr(error, "code", type(error).__name__))
             code = getattr(error, "code", "STORE_UNAVAILABLE")
+            self._log.warning(code, "card_not_queued code=%s", code)
             return replace(answer, warnings=(*answer.warnings, f"not queued yet: {code}; it is tried again"))
         if card is None:
             return answer
@@ -249,14 +250,16 @@ class Indexer:
         with self._lock:
             self._known.update(self._found())
         self._pass()
-        while not self._stopping.is_set():
+        while True:
             try:
                 delivery = self._news.get(timeout=self._policy.interval_seconds)
             except queue.Empty:
                 self._pass()
                 continue
-            if delivery is not None:
-                self._guarded(lambda name=delivery: self._conclude(name))
+            if delivery is None:
+                return
+            # Also while the host ends: what was heard is written down.
+            self._guarded(lambda name=delivery: self._conclude(name))
 
     def _found(self) -> set[str]:
         try:
@@ -363,10 +366,11 @@ class Indexer:
             step()
         except (HostError, OSError) as error:
             self._count("errors")
-            LOGGER.warning("card_indexing_failed code=%s", getattr(error, "code", type(error).__name__))
+            code = getattr(error, "code", type(error).__name__)
+            self._log.warning(code, "card_indexing_failed code=%s", code)
         except Exception as error:
             self._count("errors")
-            LOGGER.error("card_indexing_failed %s", where(error))
+            self._log.warning(type(error).__name__, "card_indexing_failed %s", where(error))
 
     def _count(self, name: str) -> None:
         with self._lock:
