@@ -127,7 +127,10 @@ class GuestSession:
         self, kind: str, payload: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
         """The fields of the reply to any of the wire's requests. Raises HostError with the reply's code."""
-        data = wire.request_data(kind, payload)
+        try:
+            data = wire.request_data(kind, payload)
+        except wire.WireError as error:
+            raise HostError(str(error), error.code) from error
         link = await self._linked()
         reply = await link.ask(json.dumps(data, ensure_ascii=False).encode(), on_progress)
         if reply.code is None:
