@@ -115,6 +115,16 @@ class Egress:
         known = {"source": SOURCE, "project_id": self.project_id}
         return known if repository is None else known | {"repository_id": repository}
 
+    def is_of_owner(self, sender: object, owner: object) -> bool:
+        """Whether a message is this person's: sent by one of the two peers, and the assistant's for this person.
+
+        A row of another writer may lack the owner; then only the person's own words are certain.
+        """
+        honcho = self._honcho
+        if owner is None:
+            return sender == honcho.user_peer
+        return owner == honcho.user_peer and sender in (honcho.user_peer, honcho.assistant_peer)
+
     def identity(self) -> dict[str, Any]:
         """Whose memory it is, for a status: short hashes, never the ids (section 17.2)."""
         honcho = self._honcho

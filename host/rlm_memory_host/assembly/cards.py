@@ -4,10 +4,11 @@ Owns: what a projection looks like as a delivery, which rows of an answer are ca
 own: what leaves of a card (`artifacts.indexing`), sending (`delivery`), HTTP (`honcho`).
 
 Isolation: the service's filters have wildcards and prove nothing, so each row is checked again: the source, the
-configured project and the caller's own, the assistant's name as the sender, the classification, and the experiment id,
-which is recomputed from the caller's project and what the row says of itself. A row that fails is discarded and
-counted, and nothing of it is told. Where a row leaves its source version out (it was not fit to leave) its id cannot
-be recomputed; such a row counts only for a card that is, or was, here (`tools.hybrid` looks).
+configured project and the caller's own, the assistant's name as the sender and the person it was sent for, the
+classification, and the experiment id, which is recomputed from the caller's project and what the row says of itself. A
+row that fails is discarded and counted, and nothing of it is told. Where a row leaves its source version out (it was
+not fit to leave) its id cannot be recomputed; such a row counts only for a card that is, or was, here (`tools.hybrid`
+looks).
 
 Source: DeepSeek Honcho specification, sections 10.3, 27.4, 29.2, 30.1.
 """
@@ -168,7 +169,7 @@ class OutboxCards:
             return "foreign-project"
         if told.get("repository_id") != self._egress.repository_of(project):
             return "foreign-project"
-        if row.get("peer_id") != self._assistant:
+        if row.get("peer_id") != self._assistant or told.get("owner_peer_id") != self._honcho.user_peer:
             return "foreign-peer"
         if told.get("content_classification") != CARD_CLASSIFICATION:
             return "not-a-card"

@@ -203,7 +203,7 @@ class OutboxMemory:
         is_here = all(told.get(name) == value for name, value in self._egress.labels_of(project).items())
         if not is_here or told.get("repository_id") != self._egress.repository_of(project):
             return "foreign-project"
-        if row.get("peer_id") not in (self._honcho.user_peer, self._honcho.assistant_peer):
+        if not self._egress.is_of_owner(row.get("peer_id"), told.get("owner_peer_id")):
             return "foreign-peer"
         # A result of a computation is no trait of anybody (section 27.4).
         return "experiment-card" if told.get("content_classification") == CARD_CLASSIFICATION else ""

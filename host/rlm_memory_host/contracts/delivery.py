@@ -334,6 +334,7 @@ def message_metadata(
         "dsh_turn": turn,
         "dsh_agent_kind": scope.agent_kind,
         "project_id": scope.project_id,
+        "owner_peer_id": scope.user_peer_id,
         "repository_id": repository_id,
         "repository_commit": repository_commit,
         "task_lineage_id": task_lineage_id,

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 
 from rlm_memory.wire import INVALID_SCOPE
@@ -220,6 +221,7 @@ RESERVED_NAMES: Final = frozenset(
 )
 
 
+@lru_cache(maxsize=1_024)
 def project_layer(project_id: str) -> Layer:
     """The layer of a project's id."""
     return Layer(LayerKind.PROJECT, ids.project_key(project_id))
@@ -230,6 +232,7 @@ def preset_layer(preset: str) -> Layer:
     return Layer(LayerKind.PRESET, name_key(preset, "preset"))
 
 
+@lru_cache(maxsize=1_024)
 def session_layer(session: str, project_id: str | None) -> Layer:
     """The layer of a session within a project (or within none)."""
     return Layer(LayerKind.SESSION, ids.project_key(ids.canonical_json([project_id or "-", session]).decode()))
@@ -332,6 +335,8 @@ class Snapshot:
     layer: Layer
     blocks: tuple[Block, ...]
     revision: str
+    files: tuple[tuple[str, str, int], ...] = ()
+    """(name, SHA-256, blocks) of the files that the blocks come from, in their order; () where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,6 +530,14 @@ class TextStore(Protocol):
 
     def changes(self) -> int:
         """A number that grows whenever blocks change, here or through another process or editor (after a look)."""
+        ...
+
+    def derived(self, name: str) -> bytes | None:
+        """A derived file that was kept; None where there is none."""
+        ...
+
+    def keep_derived(self, name: str, data: bytes) -> None:
+        """Keep a derived file, not durably; failing to is no failure. `name` is one path component."""
         ...
 
     def lock(self) -> AbstractContextManager[None]:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from rlm_memory_host.contracts.delivery import (
     DeliveryDocument,
@@ -55,7 +55,21 @@ EMPTY: Final = "EMPTY_AFTER_REDACTION"
 _LANE_LOCKS: Final = 64
 _ONE_MICROSECOND: Final = 1e-6
 _NOT_REDACTED: Final = frozenset(
-    {"source", "delivery_id", "dsh_session_id", "project_id", "role", "captured_at", "dsh_agent_kind", "plugin_version"}
+    {
+        "source",
+        "delivery_id",
+        "dsh_session_id",
+        "project_id",
+        "role",
+        "captured_at",
+        "dsh_agent_kind",
+        "plugin_version",
+        "owner_peer_id",
+        "experiment_id",
+        "artifact_id",
+        "query_fingerprint",
+        "projection_revision",
+    }
 )
 """Metadata of our own making: a redactor that took a digest for a key would cut off the look-up."""
 
@@ -385,7 +399,11 @@ class Outbox:
         return build_request(request.delivery_id, request.scope, messages)
 
     def _redacted_value(self, key: str, value: Any) -> Any:
-        return self._redact(value) if isinstance(value, str) and key not in _NOT_REDACTED else value
+        if key in _NOT_REDACTED:
+            return value
+        if isinstance(value, list):
+            return [self._redact(item) if isinstance(item, str) else item for item in cast("list[Any]", value)]
+        return self._redact(value) if isinstance(value, str) else value
 
     def _done(self, delivery_id: str, outcome: Outcome, code: str = "") -> None:
         if self._watcher is not None:
