@@ -83,8 +83,7 @@ def apply(index: Index, plain: Index, step: tuple[Any, ...], pending: list[Any])
         if step[0] == "pack":
             pending[:] = [index.begin_packing()]
         for begun in pending:
-            parts = [part for part in (begun.packed, begun.memory) if part is not None]
-            assert index.end_packing(begun, build(*parts))
+            assert index.end_packing(begun, build(*begun.parts))
         pending.clear()
 
 

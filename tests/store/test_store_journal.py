@@ -68,6 +68,27 @@ def test_a_damaged_journal_loses_entries_and_never_says_anything_wrong(
     assert entry(7).experiment in journal.written([entry(7).experiment])
 
 
+def test_what_was_written_of_a_card_is_found_from_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last word counts, in whichever block it is, for a few cards and for many; what is recent costs one block."""
+    monkeypatch.setattr(cardjournal, "BLOCK", 4)
+    journal = CardJournal(FileLayer(), tmp_path / "journal")
+    for number in range(30):
+        journal.append(entry(number % 20, digest=bytes([number]) * 32), 100)
+    journal.append(entry(1, "removed"), 100)
+    journal.append(entry(2, "sidecar"), 100)
+    for count in (1, 20):
+        found = journal.written([entry(number).experiment for number in range(count)])
+        expected = {
+            entry(number).experiment: bytes([number + 20 if number < 10 else number]) for number in range(count)
+        }
+        expected.pop(entry(1).experiment, None)
+        assert {name: each.digest[:1] for name, each in found.items()} == expected
+    asked: list[int] = []
+    monkeypatch.setattr(os, "pread", lambda *given, original=os.pread: asked.append(given[1]) or original(*given))
+    assert journal.written([entry(9).experiment])[entry(9).experiment].digest == bytes([29]) * 32
+    assert len(asked) == 1
+
+
 def test_a_journal_far_beyond_its_cards_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps the last word of each card and nothing of removed ones; readers see another generation."""
     monkeypatch.setattr(cardjournal, "REWRITE_FROM", 8)

@@ -23,7 +23,7 @@ import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -38,6 +38,10 @@ Kind = Literal["card", "sidecar", "removed"]
 
 REWRITE_FROM: Final = 4_096
 """Records below which a journal is never written anew."""
+BLOCK: Final = 4_096
+"""Records that are read at once when one is looked for."""
+_FEW: Final = 16
+"""Cards that are looked for by their names alone, block by block."""
 _MAGIC: Final = b"rlmcards"
 _HEADER: Final = 16
 _RECORD: Final = struct.Struct("<56s32sQQqqQqqQQqqQB")
@@ -123,16 +127,35 @@ class CardJournal:
 
     def written(self, experiments: Collection[str]) -> dict[str, Entry]:
         """What a host last wrote of each of some experiments, for those where one did."""
-        try:
-            data = self._files.read_all(self._path, 1 << 40)
-        except OSError:
-            return {}
         wanted = {experiment.encode("ascii") for experiment in experiments}
         found: dict[str, Entry] = {}
-        for start in range(_HEADER, len(data) - _SIZE + 1, _SIZE):
-            if data[start + 4 : start + 60] in wanted:
-                found |= {e.experiment: e for e in _parse(data[start : start + _SIZE]) if e.kind != "sidecar"}
+        with contextlib.suppress(OSError):
+            for block in self._from_the_end():
+                if len(wanted) <= _FEW and all(name not in block for name in wanted):
+                    continue
+                for start in range(len(block) - _SIZE, -1, -_SIZE):
+                    if block[start + 4 : start + 60] not in wanted:
+                        continue
+                    for entry in _parse(block[start : start + _SIZE]):
+                        if entry.kind != "sidecar":
+                            found[entry.experiment] = entry
+                            wanted.discard(entry.experiment.encode("ascii"))
+                if not wanted:
+                    break
         return {experiment: entry for experiment, entry in found.items() if entry.kind == "card"}
+
+    def _from_the_end(self) -> Iterator[bytes]:
+        """Blocks of whole records, the last first: memory stays flat, and what was written lately is found soon."""
+        descriptor = self._files.open_read(self._path)
+        try:
+            end = (os.fstat(descriptor).st_size - _HEADER) // _SIZE
+            while end > 0:
+                start = max(0, end - BLOCK)
+                block = os.pread(descriptor, (end - start) * _SIZE, _HEADER + start * _SIZE)
+                yield block[: len(block) // _SIZE * _SIZE]
+                end = start
+        finally:
+            os.close(descriptor)
 
     def _open(self) -> int:
         try:

@@ -28,7 +28,7 @@ from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import MAX_CARD_BYTES, ExperimentCardV1, parse_card
 from rlm_memory_host.errors import Integrity, NotFound, StoreError
 from rlm_memory_host.storage.cardjournal import CardIdentity
-from rlm_memory_host.storage.files import FileLayer, read_up_to
+from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.objects import discard, file_clock_ns
 from rlm_memory_host.storage.paths import ProjectLayout
 
@@ -106,24 +106,17 @@ def read_card_file(files: FileLayer, layout: ProjectLayout, project_id: str, exp
     if not ids.is_experiment_id(experiment):
         raise not_found()
     try:
-        descriptor = files.open_read(layout.card(experiment))
+        data, state = files.read_whole(layout.card(experiment), MAX_CARD_BYTES)
     except FileNotFoundError:
         raise not_found() from None
     except OSError as error:
         raise _unreadable(error) from error
-    try:
-        identity = card_identity(os.fstat(descriptor))
-        data = read_up_to(descriptor, MAX_CARD_BYTES + 1)
-    except OSError as error:
-        raise _unreadable(error) from error
-    finally:
-        os.close(descriptor)
     card = parse_card(data)
     if card.project_id != project_id:
         raise not_found()
     if card.experiment_id != experiment:
         raise Integrity("the card's file has another experiment's name", wire.VALIDATION)
-    return CardFile(card, identity, hashlib.sha256(data).digest())
+    return CardFile(card, card_identity(state), hashlib.sha256(data).digest())
 
 
 def write_temporary(files: FileLayer, path: Path, data: bytes) -> None:

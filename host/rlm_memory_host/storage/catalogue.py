@@ -1,20 +1,18 @@
 """The catalogue of a project: which cards there are, and the index that finds them.
 
-Owns: the view of `cards/`, kept true to the folder whoever writes to it. Does not own: the files' format (`cards`), the
-index (`index`), how it is kept between starts (`index_saved`), what a card's terms are (`index_cards`), the commit
-(`artifacts.commit`). All of it is derived from the cards.
+Owns: the view of `cards/`, kept true to the folder whoever writes to it. Does not own: the files' format (`cards`), one
+look at the folder (`cardfolder`), the index (`index`), how it is kept between starts (`index_saved`), what a card's
+terms are (`index_cards`), the commit (`artifacts.commit`). All of it is derived from the cards.
 
 Every call asks one `stat` of the folder and reads 24 bytes of the lock's file. When either tells of a change, the
 journal beside the cards (`cardjournal`) is followed: if hosts alone changed the folder since, only the cards they name
 are read. Else the folder is scanned, and only new and changed cards are read. A scan made in the tick of the clock in
 which the folder last changed may have missed something and is made again (`_doubt` is that tick). Our own commits are
-noted without a scan. A commit of another host that counted itself but shows nothing in the folder yet is waited for,
-`COMING_SECONDS` at most. A card that someone puts there by hand in the very tick of a host's commit is found with the
-next change of the folder; `resolve` always looks at the disk.
+noted without a scan. Another host's commit that is counted but does not show yet is waited for, `COMING_SECONDS` at
+most. A card that someone puts there in the very tick of a host's commit is found with the next change of the folder.
 
 A card that is the very file that a host wrote, with other bytes, counts as edited. That changes nothing of the folder:
 `look_again` finds it, and so does resolving it. A card replaced by another file is what every tool does to change one.
-
 Cards that are malformed, of a future version or of another project are skipped, each with a diagnostic for operators.
 
 Thread-safe: one lock, held for work in memory and for scans. Packing and saving the index happen outside of it, in the
@@ -23,7 +21,6 @@ thread of `IndexHome`. Source: DeepSeek Honcho specification, sections 27.3, 30.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import threading
@@ -37,24 +34,32 @@ from rlm_memory.wire import INVALID_SCOPE
 from rlm_memory_host.contracts.records import Diagnostic
 from rlm_memory_host.errors import NotFound, StoreError
 from rlm_memory_host.storage import index_saved
-from rlm_memory_host.storage.cardjournal import CardJournal, Entry, Kind, Position, Signature, follow
+from rlm_memory_host.storage.cardfolder import compare, count_cards, is_edited, signature_of, written_in
+from rlm_memory_host.storage.cardjournal import CardIdentity, CardJournal, Entry, Kind, Position, Signature, follow
 from rlm_memory_host.storage.cards import CardFile, card_identity, read_card_file
 from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.index import Index
 from rlm_memory_host.storage.index_build import Builder, build
-from rlm_memory_host.storage.index_cards import artifact_facet, card_weights, document_of, facets, size_facet
+from rlm_memory_host.storage.index_cards import (
+    artifact_facet,
+    card_fields,
+    card_weights,
+    document_of,
+    facets,
+    size_facet,
+)
 from rlm_memory_host.storage.index_packed import PackedPart, numpy
 from rlm_memory_host.storage.index_saved import IndexHome, Saved, Skipped
 from rlm_memory_host.storage.index_tally import Tally
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.objects import file_clock_ns
-from rlm_memory_host.storage.paths import ProjectLayout, card_of
+from rlm_memory_host.storage.paths import ProjectLayout
 from rlm_memory_host.storage.ranking import Found, Query
 
 PACK_FROM: Final = 1_000
 """Cards from which on an index is packed and saved; fewer are read anew in a moment."""
 NEWEST: Final = 512
-"""Cards in memory over a packed index before it is packed again, or a sixteenth of what is packed."""
+"""Cards over a packed index before it is packed again, or a 64th of it: few to search, many for what packing costs."""
 COMING_SECONDS: Final = 1.0
 """How long a counted commit that shows nothing yet is waited for before the folder is scanned."""
 _FUTURE_NS: Final = 10_000_000_000
@@ -106,11 +111,7 @@ class Catalogue:
 
     def signature(self, commits: int) -> Signature | None:
         """What the folder looks like now; None when there is none."""
-        try:
-            state = self._files.stat(self._layout.cards)
-        except OSError:
-            return None
-        return state.st_ino, state.st_mtime_ns, state.st_ctime_ns, commits
+        return signature_of(self._files, self._layout, commits)
 
     def refresh(self) -> None:
         """See what others did. Cheap when nothing changed."""
@@ -169,7 +170,7 @@ class Catalogue:
         with self._lock:
             if self._signature == before and not self._doubt:
                 return len(self._index) + len(self._skipped)
-        return sum(card_of(entry.name) is not None for entry in self._files.scan(self._layout.cards))
+        return count_cards(self._files, self._layout)
 
     def _note(self, kind: Kind, before: Signature | None, after: Signature | None, of: CardFile | str) -> None:
         if self._signature == before:
@@ -216,24 +217,12 @@ class Catalogue:
             self._doubt = now[1]
 
     def _scan(self) -> None:
-        known = dict(self._index.identities())
-        seen: set[str] = set()
-        changed: dict[str, os.stat_result] = {}
-        for item in self._files.scan(self._layout.cards):
-            experiment = card_of(item.name)
-            if experiment is None:
-                continue
-            seen.add(experiment)
-            with contextlib.suppress(OSError):
-                state = item.stat(follow_symlinks=False)
-                identity = card_identity(state)
-                skipped = self._skipped.get(experiment)
-                if known.get(experiment) != identity and (skipped is None or skipped.identity != identity):
-                    changed[experiment] = state
-        for experiment in known:
-            if experiment not in seen:
-                self._drop(experiment)
-        self._skipped = {name: value for name, value in self._skipped.items() if name in seen}
+        known: dict[str, CardIdentity | None] = dict(self._index.identities())
+        skipped = {name: item.identity for name, item in self._skipped.items()}
+        gone, changed = compare(self._files, self._layout, known | skipped)
+        for experiment in gone:
+            self._drop(experiment)
+            self._skipped.pop(experiment, None)
         written = self._journal.written(changed.keys()) if changed else {}
         if len(changed) >= PACK_FROM and numpy():
             self._take_many(changed, written)
@@ -241,7 +230,7 @@ class Catalogue:
         files = [file for name, state in changed.items() if (file := self._read(name, state)) is not None]
         files.sort(key=lambda file: file.card.updated_at)
         for file in files:
-            self._put(file, _written(file, written))
+            self._put(file, written_in(file, written))
 
     def _take_many(self, changed: dict[str, os.stat_result], written: dict[str, Entry]) -> None:
         """Read many cards straight into a packed index, one after the other: their texts are never all in memory."""
@@ -253,10 +242,10 @@ class Catalogue:
                 continue
             self._drop(experiment)
             self._skipped.pop(experiment, None)
-            document = document_of(file.card, file.identity, _written(file, written))
-            self._tally.count_in(self._index, document, edited=_is_edited(file, document.digest))
+            document = document_of(file.card, file.identity, written_in(file, written))
+            self._tally.count_in(self._index, document, edited=is_edited(file, document.digest))
             self._tally.fresh.add(document.artifact)
-            builder.add(document, facets(file.card), card_weights(file.card))
+            builder.add_fields(document, facets(file.card), card_fields(file.card))
         self._index.pour_into(builder)
         self._index.replace(PackedPart(builder.arrays()))
         self._tally.fresh.clear()
@@ -273,7 +262,7 @@ class Catalogue:
         if known is None or known.identity != card_identity(state):
             file = self._read(experiment, state)
             if file is not None:
-                self._put(file, _written(file, {experiment: entry}))
+                self._put(file, written_in(file, {experiment: entry}))
 
     def _read(self, experiment: str, state: os.stat_result) -> CardFile | None:
         """The card, or None: then it is gone or skipped."""
@@ -295,7 +284,7 @@ class Catalogue:
         self._drop(experiment)
         self._skipped.pop(experiment, None)
         document = document_of(file.card, file.identity, written)
-        self._tally.count_in(self._index, document, edited=_is_edited(file, written))
+        self._tally.count_in(self._index, document, edited=is_edited(file, written))
         self._index.add(document, facets(file.card), card_weights(file.card))
 
     def _drop(self, experiment: str) -> None:
@@ -317,7 +306,7 @@ class Catalogue:
     def _pack_if_worth(self) -> None:
         if self._home is None or self._is_packing or len(self._index) < PACK_FROM or numpy() is None:
             return
-        if self._is_saved and self._index.newest < max(NEWEST, self._index.packed >> 4):
+        if self._is_saved and self._index.newest < max(NEWEST, self._index.packed >> 6):
             return
         self._is_packing = True
         self._home.submit(self._pack)
@@ -329,8 +318,8 @@ class Catalogue:
                 saved = self._saved()
                 pending = self._index.begin_packing()
             packed = pending.packed
-            if packed is None or len(pending.memory) or len(packed) < packed.size:
-                packed = build(*(part for part in (packed, pending.memory) if part is not None))
+            if packed is None or pending.memory or len(packed) < packed.size:
+                packed = build(*pending.parts)
             if self._home is not None and saved is not None:
                 index_saved.save(self._files, self._home, self._layout, packed, saved)
             with self._lock:
@@ -365,7 +354,7 @@ class Catalogue:
 
     def written_now(self, file: CardFile) -> bytes:
         """As `written`, from the journal itself."""
-        return _written(file, self._journal.written([file.card.experiment_id]))
+        return written_in(file, self._journal.written([file.card.experiment_id]))
 
     def has_artifact(self, artifact: str) -> bool:
         """Whether a card names these bytes."""
@@ -409,13 +398,3 @@ class Catalogue:
         """Cards that were skipped and why, for operators."""
         with self._lock:
             return [skipped.diagnostic for skipped in self._skipped.values()]
-
-
-def _written(file: CardFile, written: dict[str, Entry]) -> bytes:
-    """What a host wrote into the very file (by its inode) that the card is now; empty for any other file."""
-    entry = written.get(file.card.experiment_id)
-    return entry.digest if entry is not None and entry.identity[0] == file.identity[0] else b""
-
-
-def _is_edited(file: CardFile, written: bytes) -> bool:
-    return bool(written) and written != file.digest

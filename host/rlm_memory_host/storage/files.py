@@ -175,10 +175,26 @@ class FileLayer:
         """Open a regular file for reading, never through a link. FileNotFoundError, or OSError ELOOP or EINVAL."""
         self.look("open", path)
         descriptor = os.open(path, _READ_FLAGS)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            _regular(descriptor)
+        except OSError:
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file")
+            raise
         return descriptor
+
+    def read_whole(self, path: Path, limit: int) -> tuple[bytes, os.stat_result]:
+        """As `read_all`, with the state of the very file that was read, as it was before."""
+        self.look("open", path)
+        descriptor = os.open(path, _READ_FLAGS)
+        try:
+            state = _regular(descriptor)
+            # One more than there is: getting what there is tells that it was the end, and saves asking again.
+            data = os.read(descriptor, min(state.st_size, limit) + 1)
+            if len(data) != state.st_size:
+                data += read_up_to(descriptor, limit + 1 - len(data))
+            return data, state
+        finally:
+            os.close(descriptor)
 
     def read_all(self, path: Path, limit: int) -> bytes:
         """The file's bytes, at most `limit` + 1 of them (more means it is too long)."""
@@ -211,6 +227,13 @@ class FileLayer:
                 return call()
             except InterruptedError:
                 continue
+
+
+def _regular(descriptor: int) -> os.stat_result:
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return state
 
 
 def read_up_to(descriptor: int, limit: int) -> bytes:

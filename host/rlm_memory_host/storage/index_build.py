@@ -11,14 +11,27 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from rlm_memory_host.storage.index_memory import MemoryPart
 from rlm_memory_host.storage.index_packed import FACET, STATES, Arrays, PackedPart, document_type, numpy
-from rlm_memory_host.storage.ranking import Document
+from rlm_memory_host.storage.ranking import Document, share
 from rlm_memory_host.storage.similar_words import letters, may_be_meant
+
+_RAW_TERMS: Final = 1 << 21
+"""Terms that are collected before they are weighed: some ten thousand cards."""
+
+
+@dataclass(slots=True)
+class _Raw:
+    """Terms by their numbers, as often as they occur, each with its document and the weight of its field."""
+
+    terms: array[int] = field(default_factory=lambda: array("I"))
+    documents: array[int] = field(default_factory=lambda: array("I"))
+    weights: array[float] = field(default_factory=lambda: array("f"))
 
 
 class Builder:
@@ -33,6 +46,7 @@ class Builder:
         self._of_document = array("I")
         self._weights = array("f")
         self._chunks: list[_Chunk] = []
+        self._raw = _Raw()
 
     def add(self, document: Document, facets: Iterable[str], weights: Mapping[str, float]) -> None:
         """As `MemoryPart.add`."""
@@ -45,9 +59,50 @@ class Builder:
         self._weights.extend(weights.values())
         self._of_document.extend([number] * (len(names) + len(weights)))
 
-    def add_memory(self, part: MemoryPart) -> None:
-        """Take in the living documents of a part in memory."""
-        documents = part.documents
+    def add_fields(
+        self, document: Document, facets: Iterable[str], fields: Iterable[tuple[float, Sequence[str]]]
+    ) -> None:
+        """As `add`, with the fields and their terms, as `ranking.weights` takes them: what they weigh is computed for
+        many documents at once, to the same last bit, since weights of fields are multiples of a half.
+        """
+        self.add(document, facets, {})
+        raw, number = self._raw, len(self._documents) - 1
+        before = len(raw.terms)
+        for weight, terms in fields:
+            raw.terms.extend(map(self._terms.__getitem__, terms))
+            raw.weights.extend(array("f", (weight,)) * len(terms))
+        raw.documents.extend(array("I", (number,)) * (len(raw.terms) - before))
+        if len(raw.terms) >= _RAW_TERMS:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Turn the terms that were collected into postings with weights."""
+        np, raw, self._raw = numpy(), self._raw, _Raw()
+        if not raw.terms:
+            return
+        documents, weights = np.array(raw.documents, np.uint64), np.array(raw.weights, np.float64)
+        first = int(documents[0])
+        lengths = np.bincount((documents - np.uint64(first)).astype(np.int64), weights)
+        keys = documents << np.uint64(32) | np.array(raw.terms, np.uint64)
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts = np.flatnonzero(np.concatenate([np.ones(1, bool), keys[1:] != keys[:-1]]))
+        of_document = (keys[starts] >> np.uint64(32)).astype(np.uint32)
+        shares = share(np.add.reduceat(weights[order], starts), lengths[of_document - np.uint32(first)])
+        self._of_term.frombytes((keys[starts] & np.uint64(0xFFFFFFFF)).astype(np.uint32).tobytes())
+        self._of_document.frombytes(of_document.tobytes())
+        self._weights.frombytes(shares.astype(np.float32).tobytes())
+
+    def add_part(self, part: PackedPart | MemoryPart) -> None:
+        """Take in the living documents of a part."""
+        if isinstance(part, PackedPart):
+            self._chunks.append(_Chunk.of_arrays(part.arrays, part.dead))
+        else:
+            self._add_memory(part)
+
+    def _add_memory(self, part: MemoryPart) -> None:
+        # A copy: the index may remove documents from the part meanwhile, and does so again in what is packed.
+        documents = list(part.documents)
         moved = {number: at for at, number in enumerate(n for n, document in enumerate(documents) if document)}
         base = len(self._documents)
         self._documents += [document for document in documents if document is not None]
@@ -60,10 +115,6 @@ class Builder:
             self._of_term.extend([self._terms[name]] * len(kept))
             self._of_document.extend([base + moved[numbers[at]] for at in kept])
             self._weights.extend([0.0] * len(kept) if weights is None else [weights[at] for at in kept])
-
-    def add_packed(self, arrays: Arrays, dead: Any) -> None:
-        """Take in the documents of a packed part that are not `dead` (a flag for each)."""
-        self._chunks.append(_Chunk.of_arrays(arrays, dead))
 
     def arrays(self) -> Arrays:
         """All of it, packed. The builder is empty afterwards."""
@@ -102,6 +153,7 @@ class Builder:
 
     def _own(self) -> _Chunk:
         np = numpy()
+        self._weigh()
         rows = np.array([_row(document) for document in self._documents], document_type())
         names = [name.encode("utf-8", "surrogatepass") for name in self._terms]
         packed = (np.array(self._of_term, np.uint32), np.array(self._of_document, np.uint32))
@@ -141,10 +193,7 @@ def build(*parts: PackedPart | MemoryPart) -> PackedPart:
     """One packed part of the living documents of others."""
     builder = Builder()
     for part in parts:
-        if isinstance(part, PackedPart):
-            builder.add_packed(part.arrays, part.dead)
-        else:
-            builder.add_memory(part)
+        builder.add_part(part)
     return PackedPart(builder.arrays())
 
 

@@ -37,9 +37,14 @@ def card_texts(card: ExperimentCardV1) -> dict[str, str]:
     }
 
 
+def card_fields(card: ExperimentCardV1) -> list[tuple[float, list[str]]]:
+    """The fields that are searched, each with its weight and its terms."""
+    return [(WEIGHTS[name], document_terms(text)) for name, text in card_texts(card).items() if text]
+
+
 def card_weights(card: ExperimentCardV1) -> dict[str, float]:
     """The weight of each term of a card."""
-    return weights((WEIGHTS[name], document_terms(text)) for name, text in card_texts(card).items() if text)
+    return weights(card_fields(card))
 
 
 def facets(card: ExperimentCardV1) -> Iterator[str]:

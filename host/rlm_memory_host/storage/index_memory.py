@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -111,6 +111,10 @@ class MemoryPart:
         """The keys of the living documents in one of the states."""
         return (item.key for item in self.documents if item is not None and item.state in states)
 
+    def identities(self) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+        """Key and file identity of each living document."""
+        return ((item.key, item.identity) for item in self.documents if item is not None)
+
     def with_facet(self, facet: str) -> Iterable[Document]:
         """The living documents with a facet, the last added first."""
         for number in reversed(self.facets.get(facet, ())):
@@ -118,9 +122,9 @@ class MemoryPart:
             if document is not None:
                 yield document
 
-    def since(self, mark: int) -> MemoryPart:
-        """A part of its own with the living documents whose numbers are `mark` and up, in their order."""
-        kept = [number for number in range(mark, self.size) if number not in self._dead]
+    def compacted(self) -> MemoryPart:
+        """A part of its own with the living documents, numbered anew in their order."""
+        kept = [number for number in range(self.size) if number not in self._dead]
         moved = {number: at for at, number in enumerate(kept)}
         part = MemoryPart()
         part.documents = [self.documents[number] for number in kept]
@@ -128,12 +132,11 @@ class MemoryPart:
         part._order = [self._order[number] for number in kept]
         part._by_time = [(time, key, moved[number]) for time, key, number in self._by_time if number in moved]
         for facet, numbers in self.facets.items():
-            some = [moved[n] for n in numbers[bisect_left(numbers, mark) :] if n in moved]
+            some = [moved[n] for n in numbers if n in moved]
             if some:
                 part.facets[facet] = array("I", some)
         for term, posting in self.postings.items():
-            start = bisect_left(posting.numbers, mark)
-            pairs = zip(posting.numbers[start:], posting.weights[start:], strict=True)
+            pairs = zip(posting.numbers, posting.weights, strict=True)
             some = [(moved[number], weight) for number, weight in pairs if number in moved]
             if some:
                 part.postings[term] = Posting(array("I", (n for n, _ in some)), array("f", (w for _, w in some)))

@@ -270,7 +270,7 @@ class _Scoring:
         np = numpy()
         for numbers, weights, factor in terms:
             for start in range(0, len(numbers), _STEP):
-                at = self._at(numbers[start : start + _STEP])
+                at = self._place(numbers[start : start + _STEP])
                 self._scores[at] += weights[start : start + _STEP].astype(np.float64) * factor
 
     def tiers(self, facets: list[Any], *, is_similar: bool) -> Any:
@@ -317,6 +317,13 @@ class _Scoring:
         numbers = at[order] if self._slots is None else self._slots[at[order]]
         pairs = zip(numbers.tolist(), scores[order].tolist(), strict=True)
         return [(number, score, tier) for number, score in pairs]
+
+    def _place(self, numbers: Any) -> Any:
+        """Where ascending numbers stand; as a slice where none is left out, which is added to several times as fast."""
+        first, last = int(numbers[0]), int(numbers[-1])
+        if self._slots is None and last - first == len(numbers) - 1:
+            return slice(first, last + 1)
+        return self._at(numbers)
 
     def _at(self, numbers: Any) -> Any:
         return numbers if self._slots is None else numpy().searchsorted(self._slots, numbers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -146,13 +146,11 @@ class ProjectLayout:
 
     def object(self, artifact: str) -> Path:
         """The object of an artifact id (of the right form, or ValueError)."""
-        if not ids.is_artifact_id(artifact):
-            raise ValueError("not an artifact id")
-        return self.objects / artifact[4:6] / artifact
+        return _object_path(self.objects, artifact)
 
     def card(self, experiment: str) -> Path:
         """The card of an experiment id (of the right form, or ValueError)."""
-        return self.cards / (_experiment(experiment) + CARD_SUFFIX)
+        return _card_path(self.cards, experiment)
 
     def sidecar(self, experiment: str) -> Path:
         """The sidecar of an experiment id (of the right form, or ValueError)."""
@@ -172,6 +170,19 @@ def card_of(name: str) -> str | None:
     """The experiment id that a name in `cards/` stands for as a card; None for sidecars and anything else."""
     experiment = name.removesuffix(CARD_SUFFIX)
     return experiment if experiment != name and ids.is_experiment_id(experiment) else None
+
+
+# A search asks for both of each of its hits, again and again; putting a path together costs more than a `stat` of it.
+@lru_cache(maxsize=4_096)
+def _object_path(objects: Path, artifact: str) -> Path:
+    if not ids.is_artifact_id(artifact):
+        raise ValueError("not an artifact id")
+    return objects / artifact[4:6] / artifact
+
+
+@lru_cache(maxsize=4_096)
+def _card_path(cards: Path, experiment: str) -> Path:
+    return cards / (_experiment(experiment) + CARD_SUFFIX)
 
 
 def _experiment(experiment: str) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rlm_memory_host.storage.similar_words import SHORTEST_PREFIX, Similarity, typos_allowed
 
@@ -186,8 +186,18 @@ def weights(fields: Iterable[tuple[float, Iterable[str]]]) -> dict[str, float]:
         for term in terms:
             counts[term] = known(term, 0.0) + weight
             length += weight
-    norm = K1 * (1 - B + B * length / PIVOT_LENGTH)
+    norm = length_norm(length)
     return {term: count * (K1 + 1) / (count + norm) for term, count in counts.items()}
+
+
+def share(count: Any, length: Any) -> Any:
+    """As `weights`, for arrays: the weighted frequencies of terms, each with the weighted length of its document."""
+    return count * (K1 + 1) / (count + length_norm(length))
+
+
+def length_norm(length: Any) -> Any:
+    """What a term's frequency is held against in a document of a length."""
+    return K1 * (1 - B + B * length / PIVOT_LENGTH)
 
 
 def _similar(parts: Sequence[tuple[Part, int]], word: str) -> Iterator[tuple[str, Similarity, int]]:

@@ -19,6 +19,7 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs]
@@ -90,17 +91,27 @@ def _terms(text: str, *, is_query: bool) -> list[str]:
     shaped = normalise(text)
     if shaped.isascii():
         words = _ASCII_WORDS.findall(shaped)
-        found = [term for word in words for term in _word_terms(word)]
+        found = list(chain.from_iterable(map(_WORDS.__getitem__, words)))
         return found or [term for word in words for term in _with_parts(word)]
     words = [word for token in _tokens(shaped) for word in _expand(token, is_query)]
     kept = [word for word in words if word not in STOP_WORDS] or words
     return [term for word in kept for term in _with_stem(word)]
 
 
-@lru_cache(maxsize=65_536)
-def _word_terms(word: str) -> tuple[str, ...]:
-    """The terms of one joined word, without stop words. Remembered: cards repeat their words."""
-    return tuple(term for part in _with_parts(word) if part not in STOP_WORDS for term in _with_stem(part))
+class _Words(dict[str, tuple[str, ...]]):
+    """The terms of joined words, without stop words. Remembered, since cards repeat their words; asking costs a third
+    of what `lru_cache` takes, and a start asks for every word of every card."""
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        found = tuple(term for part in _with_parts(word) if part not in STOP_WORDS for term in _with_stem(part))
+        self[word] = found
+        return found
+
+
+_REMEMBERED: Final = 65_536
+_WORDS: Final = _Words()
 
 
 def _with_stem(word: str) -> tuple[str, ...]:
