@@ -154,8 +154,13 @@ def arrow_arrays(draw: Any, size: int, depth: int = 2) -> pa.Array:
         fields = [_field(draw, f"f{at}", part) for at, part in enumerate(parts)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=_mask(draw, size))
     if kind == "fixed":
-        inner = draw(arrow_arrays(2 * size, depth - 1))
-        return pa.FixedSizeListArray.from_arrays(inner, type=pa.list_(_field(draw, "item", inner), 2))
+        width = draw(st.integers(0, 3))
+        inner = draw(arrow_arrays(width * size, depth - 1))
+        type_ = pa.list_(_field(draw, "item", inner), width)
+        if not width:
+            # Of buffers: `from_arrays` divides by the width, and takes the process with it.
+            return pa.Array.from_buffers(type_, size, [None], children=[inner])
+        return pa.FixedSizeListArray.from_arrays(inner, type=type_, mask=_mask(draw, size))
     counts = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
     inner = draw(arrow_arrays(sum(counts), depth - 1))
     offsets = np.concatenate([[0], np.cumsum(counts)])

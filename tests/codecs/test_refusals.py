@@ -168,7 +168,11 @@ ROWS: dict[str, list[Case]] = {
         (lambda: with_attrs({"f": print, "kept": 1}), lambda back: back.attrs == {"kept": 1}),
         (lambda: pd.Series([1], name=print), lambda back: back.name == str(print)),
     ],
-    "polars `Object`, extension types and named categories": [
+    "polars `Object`, extension types, named categories": [
+        (
+            lambda: polars().DataFrame({"l": [[], None]}, schema={"l": polars().Array(polars().Int8, 0)}),
+            lambda back: back["l"].to_list() == ["[]", None],
+        ),
         (lambda: polars().DataFrame({"o": [Own()]}, schema={"o": polars().Object}), lambda back: back["o"][0] == "own"),
         (
             lambda: polars().DataFrame({"l": [["a"]]}, schema={"l": polars().List(polars().Categorical)}),

@@ -162,7 +162,8 @@ def _dtype_note(dtype: Any) -> Any:
     if isinstance(dtype, pl.List | pl.Array):
         inner = _inner_note(dtype.inner)
         extra = [dtype.size] if isinstance(dtype, pl.Array) else []
-        return None if inner is None else [type(dtype).__name__, inner, *extra]
+        # polars cannot take arrays of width 0 from Arrow: it panics.
+        return None if inner is None or extra == [0] else [type(dtype).__name__, inner, *extra]
     if isinstance(dtype, pl.Struct):
         fields = [[field.name, _inner_note(field.dtype)] for field in dtype.fields]
         return None if any(note is None for _, note in fields) else ["Struct", fields]

@@ -160,25 +160,28 @@ def _plain_nested(array: Any, target: Any) -> Any:
 
 
 def _plain_fixed(array: Any, target: Any) -> Any:
-    """A list of fixed size as a compact one: the children first, as casts stand plain ones alone."""
-    pa = pyarrow()
+    """A list of fixed size as a compact one. Arrow's own cast of it goes wrong where the items are lists of nulls."""
+    np = numpy()
     size = array.type.list_size
-    values = _plain_array(array.values.slice(array.offset * size, len(array) * size))
-    mask = array.is_null() if array.null_count else None
-    return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(target.value_field, size), mask=mask).cast(target)
+    return _gathered(array, array.values, np.arange(array.offset, array.offset + len(array)) * size, size, target)
 
 
 def _compact(array: Any, target: Any) -> Any:
     """A list view as a compact list; views share, reorder and skip values."""
+    starts, sizes = (numpy().asarray(part, dtype="int64") for part in (array.offsets, array.sizes))
+    return _gathered(array, array.values, starts, sizes, target)
+
+
+def _gathered(array: Any, values: Any, starts: Any, sizes: Any, target: Any) -> Any:
+    """A compact list of the items that each row says, none for a null; the items converted."""
     pa, np = pyarrow(), numpy()
-    starts, sizes = (np.asarray(part, dtype="int64") for part in (array.offsets, array.sizes))
-    sizes = np.where(null_mask(array), 0, sizes)
+    sizes = np.where(null_mask(array), 0, sizes).astype("int64")
     ends = np.cumsum(sizes)
     at = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
     made = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
     offsets = pa.array(np.concatenate([[0], ends]), pa.int64() if made is pa.LargeListArray else pa.int32())
-    values = _plain_array(array.values).take(pa.array(at, pa.int64()))
-    return made.from_arrays(offsets, values, type=target, mask=array.is_null() if array.null_count else None)
+    items = _plain_array(values).take(pa.array(at, pa.int64()))
+    return made.from_arrays(offsets, items, type=target, mask=array.is_null() if array.null_count else None)
 
 
 def from_plain(array: Any, type_: Any) -> Any:
@@ -252,11 +255,24 @@ def _typed_nested(array: Any, type_: Any) -> Any:
         offsets = array.offsets.cast(pa.int64() if types.is_large_list(type_) else pa.int32())
         return made.from_arrays(offsets, values, type=type_, mask=mask)
     if types.is_fixed_size_list(type_):
-        fixed = array.cast(pa.list_(array.type.value_field, type_.list_size))
-        return pa.FixedSizeListArray.from_arrays(_typed(fixed.values, type_.value_type), type=type_, mask=mask)
+        items = _typed(array.values.take(_of_fixed(array, type_.list_size)), type_.value_type)
+        # Of buffers, since `from_arrays` divides by the size, which may be 0, and takes the process with it.
+        valid = array.is_valid().buffers()[1] if array.null_count else None
+        return pa.Array.from_buffers(type_, len(array), [valid], children=[items])
     large = types.is_large_list_view(type_)
     offsets = array.offsets.cast(pa.int64() if large else pa.int32())
     starts, sizes = offsets[:-1], compute().subtract(offsets[1:], offsets[:-1])
     values = _typed(array.values, type_.value_type)
     made = pa.LargeListViewArray if large else pa.ListViewArray
     return made.from_arrays(starts, sizes, values, type=type_, mask=mask)
+
+
+def _of_fixed(array: Any, size: int) -> Any:
+    """Where the items of lists of one size lie, null for those of a null list, which has items all the same.
+
+    Arrow's own cast goes wrong where the items are lists of nulls, and takes the process with it.
+    """
+    np = numpy()
+    offsets = np.asarray(array.offsets, dtype="int64")
+    at = (offsets[:-1, None] + np.arange(size)).ravel()
+    return pyarrow().array(at, mask=np.repeat(null_mask(array), size))
