@@ -1,4 +1,4 @@
-"""The kernel side of rlm-memory: `%load_ext rlm_memory` puts `memory` into the namespace.
+"""The kernel side of rlm-memory: `%load_ext rlm_memory` puts `memory` into the namespace, a script calls `connect()`.
 
 It holds no credential. Importing it starts nothing, reads nothing and loads no data package.
 """
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlm_memory.facade import memory
+    from rlm_memory.scripts import connect
 
-__all__ = ["load_ipython_extension", "memory", "unload_ipython_extension"]
+__all__ = ["connect", "load_ipython_extension", "memory", "unload_ipython_extension"]
 __version__ = "0.1.0"
 
 
@@ -35,4 +36,9 @@ def __getattr__(name: str) -> Any:
 
         globals()["memory"] = memory
         return memory
+    if name == "connect":
+        from rlm_memory.scripts import connect
+
+        globals()["connect"] = connect
+        return connect
     raise AttributeError(f"module 'rlm_memory' has no attribute {name!r}")

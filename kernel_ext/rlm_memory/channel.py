@@ -148,6 +148,27 @@ class HostChannel:
                 self.withdraw(pending)
             waiter.cancel()
 
+    def switch(self, route: Route, *, opened: bool = False) -> None:
+        """Use another route from now on; what is in flight is sent again over it. `opened` where it is ours already."""
+        if not opened:
+            route.open(self._receive, self._is_ours)
+        with self._lock:
+            self._route = route
+            flight = list(self._flight.values())
+        for pending in flight:
+            route.send(pending.id, pending.data, pending.epoch)
+
+    def fail(self, fault: errors.MemoryFault) -> None:
+        """End every wait: nothing can come any more for what was sent or waits to be."""
+        with self._lock:
+            left = [*self._flight.values(), *self._queue]
+            for pending in self._flight.values():
+                self._remember(pending.id)
+            self._flight.clear()
+            self._queue.clear()
+        for pending in left:
+            _fail(pending, fault)
+
     def resend(self, pending: Pending) -> None:
         """Publish the same id once more, now; for a host that has just subscribed."""
         if not pending.future.done():
@@ -207,12 +228,7 @@ class HostChannel:
     def close(self) -> None:
         """Give the kernel's handlers back and end every wait."""
         self._route.close()
-        with self._lock:
-            left = [*self._flight.values(), *self._queue]
-            self._flight.clear()
-            self._queue.clear()
-        for pending in left:
-            _fail(pending, errors.HostUnavailable("the extension was unloaded while this call waited", wire.CANCELLED))
+        self.fail(errors.HostUnavailable("the connection was closed while this call waited", wire.CANCELLED))
 
     @contextmanager
     def _ticking(self, loop: asyncio.AbstractEventLoop) -> Generator[None]:

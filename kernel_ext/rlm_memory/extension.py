@@ -17,6 +17,7 @@ import warnings
 from typing import Any, Final
 
 from rlm_memory import errors, kernel, magics
+from rlm_memory.attaching import KernelConnection
 from rlm_memory.dshtools import DshTools, dsh_tools
 from rlm_memory.facade import Memory, memory
 from rlm_memory.kept import state
@@ -34,7 +35,9 @@ def load(shell: Any) -> None:
     if kernel.running_kernel() is None or "connection" in state():
         return
     try:
-        kernel.connection().begin()
+        connection = kernel.connection()
+        if isinstance(connection, KernelConnection):
+            connection.begin()
     except errors.MemoryFault:
         pass  # said by the first call that needs a host
 

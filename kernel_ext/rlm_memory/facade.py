@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from rlm_memory import errors, later
-from rlm_memory.connect import Host
+from rlm_memory import errors, kernel, later
+from rlm_memory.finding import Host
 from rlm_memory.kept import kept, state
+from rlm_memory.scripts import share
 from rlm_memory.steps import Meet, Steps
 from rlm_memory.tools import tool
 from rlm_memory.twins import awaited, blocking
@@ -62,6 +63,17 @@ class Memory(TextMethods):
 
     errors = errors
     status = blocking(status)
+    share = blocking(share)
+
+    def close(self) -> None:
+        """Let the host go; a session that `rlm_memory.connect()` opened ends. The next call needs a new one."""
+        kernel.close()
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def experiments(self) -> Experiments:
@@ -83,7 +95,7 @@ class Memory(TextMethods):
         return fingerprints.fingerprint
 
     def __dir__(self) -> list[str]:
-        return sorted(["aio", "errors", "experiments", "fingerprint", *NAMES])
+        return sorted(["aio", "close", "errors", "experiments", "fingerprint", "share", *NAMES])
 
     def __repr__(self) -> str:
         return f"memory: experiments, {', '.join(f'{name}()' for name in NAMES)}, fingerprint(), errors, aio"
@@ -97,6 +109,7 @@ class AsyncMemory(AsyncTextMethods):
     """`memory.aio`: the same names, to be awaited."""
 
     status = awaited(status)
+    share = awaited(share)
 
     @property
     def experiments(self) -> AsyncExperiments:
@@ -106,7 +119,7 @@ class AsyncMemory(AsyncTextMethods):
         return async_experiments
 
     def __dir__(self) -> list[str]:
-        return sorted(["experiments", *NAMES])
+        return sorted(["experiments", "share", *NAMES])
 
     def __repr__(self) -> str:
         return f"memory.aio: experiments, {', '.join(f'{name}()' for name in NAMES)}"

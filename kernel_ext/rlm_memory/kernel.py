@@ -1,19 +1,22 @@
-"""The connection of this process: made once for the running kernel, kept over reloads, closed at unload.
+"""The connection of this process: made once, kept over reloads, closed at unload; a forked child gets its own.
 
-Owns: finding the kernel and the one `Connection`. Does not own: names in the namespace (`extension.py`).
+Owns: finding the kernel, the one `Connection`, what becomes of it in a fork. Does not own: names in the namespace
+(`extension.py`), how a process without a kernel asks for one (`scripts.py`).
 
-Source: design page "Kernel <-> host", Kernel side.
+Source: design page "Kernel <-> host", Kernel side, Direct channel.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from rlm_memory import errors
+from rlm_memory.attaching import KernelConnection
 from rlm_memory.channel import HostChannel
-from rlm_memory.connect import Connection
+from rlm_memory.finding import Connection
 from rlm_memory.kept import state
 from rlm_memory.route import CommRoute
 
@@ -21,19 +24,18 @@ _making = threading.Lock()
 
 
 def connection() -> Connection:
-    """The connection of this process. Raises HostUnavailable outside a kernel, Forked in a forked child."""
+    """The connection of this process: a kernel's own, the one that `connect()` made, or that of a token in the
+    environment. Raises HostUnavailable where there is none of these.
+    """
     kept: Connection | None = state().get("connection")
-    if kept is not None:
-        return kept
-    kernel = running_kernel()
-    if kernel is None:
-        raise errors.HostUnavailable(
-            "memory works inside a Jupyter kernel (ipykernel), and this process is none; "
-            "from a terminal use the rlm-memory command"
-        )
+    return kept if kept is not None else hold(_found)
+
+
+def hold(make: Callable[[], Connection]) -> Connection:
+    """The connection of this process, made by `make` where there is none."""
     with _making:
         if "connection" not in state():
-            state()["connection"] = Connection(HostChannel(CommRoute(kernel)))
+            state()["connection"] = make()
         return state()["connection"]
 
 
@@ -42,6 +44,21 @@ def close() -> None:
     kept: Connection | None = state().pop("connection", None)
     if kept is not None:
         kept.close()
+
+
+def _found() -> Connection:
+    kernel = running_kernel()
+    if kernel is not None:
+        return KernelConnection(HostChannel(CommRoute(kernel)))
+    from rlm_memory.opening import SessionConnection, shared_offer
+
+    offer = shared_offer()
+    if offer is not None:
+        return SessionConnection(offer=offer)
+    raise errors.HostUnavailable(
+        "memory works inside a Jupyter kernel (ipykernel), after rlm_memory.connect(), and where whoever started this "
+        "process shared its session (memory.share()); from a terminal use the rlm-memory command"
+    )
 
 
 def shell() -> Any:
@@ -59,10 +76,14 @@ def running_kernel() -> Any:
     return kernel if kernel is not None and hasattr(kernel, "control_handlers") else None
 
 
-def forget_after_fork() -> None:
-    """A child must not hold the lock that another thread held at the moment of the fork."""
+def after_fork() -> None:
+    """In a child: no lock that another thread held at the moment of the fork, no socket of the parent's."""
     global _making
     _making = threading.Lock()
+    kept: Connection | None = state().get("connection")
+    own = kept.for_child() if kept is not None else None
+    if own is not None:
+        state()["connection"] = own
 
 
-os.register_at_fork(after_in_child=forget_after_fork)
+os.register_at_fork(after_in_child=after_fork)

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rlm_memory import errors
+from rlm_memory import errors, wire
 from rlm_memory.kept import state
 
 LOG_NAME: Final = "host-start.log"
@@ -56,6 +56,8 @@ def start(state_root: Path) -> subprocess.Popen[bytes]:
             stderr=log,
             cwd=state_root,
             start_new_session=True,
+            # A token of whoever starts it is no business of a host's.
+            env={name: value for name, value in os.environ.items() if name not in wire.TOKEN_VARIABLES},
         )
     finally:
         os.close(log)

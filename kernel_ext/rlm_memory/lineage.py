@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from rlm_memory import display, errors, wire
-from rlm_memory.connect import Host
+from rlm_memory.finding import Host
 from rlm_memory.kept import kept
 from rlm_memory.operations import notes_of, search
 from rlm_memory.references import experiment_id

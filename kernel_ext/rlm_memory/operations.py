@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from rlm_memory import display, errors, wire
-from rlm_memory.connect import Host
+from rlm_memory.finding import Host
 from rlm_memory.references import experiment_id, remember, title_of
 from rlm_memory.results import Hit, Preview, Resolved, SearchResults, card_fields
 from rlm_memory.steps import Ask, Meet, Steps, Work

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 from rlm_memory import display, errors, fingerprints, sources, wire
 from rlm_memory.annotation import environment, fit
-from rlm_memory.connect import Host
+from rlm_memory.finding import Host
 from rlm_memory.operations import text
 from rlm_memory.references import experiment_id, remember
 from rlm_memory.results import Recorded, SearchResults, card_fields

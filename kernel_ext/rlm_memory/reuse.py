@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, Final, cast
 
 from rlm_memory import errors, explain, fingerprints, wire
-from rlm_memory.connect import Host
+from rlm_memory.finding import Host
 from rlm_memory.fingerprints import Described
 from rlm_memory.kept import state
 from rlm_memory.operations import notes_of, resolve, search

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rlm_memory import errors, wire
 from rlm_memory.channel import Pending
-from rlm_memory.connect import Connection, Host
+from rlm_memory.finding import Connection, Host
 
 T = TypeVar("T")
 
@@ -89,9 +89,9 @@ def _take(step: Step, connection: Connection) -> Any:
     try:
         reply = connection.channel.wait(pending)
     except errors.HostUnavailable:
-        connection.forget()
+        connection.lost(host)
         raise
-    return _fields(reply, connection)
+    return _fields(reply, host, connection)
 
 
 async def _take_async(step: Step, connection: Connection) -> Any:
@@ -106,9 +106,9 @@ async def _take_async(step: Step, connection: Connection) -> Any:
     try:
         reply = await connection.channel.wait_async(pending)
     except errors.HostUnavailable:
-        connection.forget()
+        connection.lost(host)
         raise
-    return _fields(reply, connection)
+    return _fields(reply, host, connection)
 
 
 def _submit(step: Ask, host: Host, connection: Connection) -> Pending:
@@ -117,12 +117,12 @@ def _submit(step: Ask, host: Host, connection: Connection) -> Pending:
     return connection.channel.submit(step.kind, step.payload, retransmit=repeat, epoch=host.epoch)
 
 
-def _fields(reply: wire.Reply, connection: Connection) -> Mapping[str, Any]:
+def _fields(reply: wire.Reply, host: Host, connection: Connection) -> Mapping[str, Any]:
     if reply.code is None:
         return reply.fields
     fault = errors.from_code(reply.code, reply.message)
     if isinstance(fault, errors.HostUnavailable):
-        connection.forget()
+        connection.lost(host)
     raise fault
 
 

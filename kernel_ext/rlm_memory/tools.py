@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from rlm_memory import errors, wire
-from rlm_memory.connect import Host
+from rlm_memory.finding import Host
 from rlm_memory.kept import kept, state
 from rlm_memory.steps import Ask, Meet, Steps
 

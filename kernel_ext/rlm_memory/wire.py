@@ -299,6 +299,10 @@ MAX_FRAME_BYTES: Final = 4 << 20
 """A larger frame closes the connection; up to it an oversized request is answered with its code."""
 
 
+TOKEN_VARIABLES: Final = ("RLM_MEMORY_TOKEN", "RLM_MEMORY_ADDRESS", "RLM_MEMORY_SERVER_KEY")
+"""In which environment variables an offer travels to other processes: token, address, server key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What it takes to open a direct channel. The token is a secret: whoever holds it speaks for its session.

@@ -205,7 +205,7 @@ def test_the_order_of_files(tmp_path: Path) -> None:
 
 def test_kernel_and_host_find_one_state_root(tmp_path: Path) -> None:
     """The option, else the variable, else the operator's file; a kernel that looks by itself comes to the same one."""
-    from rlm_memory.connect import state_root as kernel_side
+    from rlm_memory.finding import state_root as kernel_side
 
     named = written(tmp_path / "named.toml", f'state_root = "{tmp_path / "by file"}"')
     by_file = {"RLM_MEMORY_CONFIG": str(named)}

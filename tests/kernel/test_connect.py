@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_memory import connect, errors, localsocket, wire
+from rlm_memory import attaching, errors, finding, localsocket, wire
 from rlm_memory.testing import FakeHost
 
 pytestmark = [pytest.mark.kernel, pytest.mark.compat]
@@ -196,20 +196,20 @@ def test_the_state_root_is_the_environments_then_the_operators_never_the_project
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("RLM_MEMORY_STATE_ROOT", raising=False)
-    assert connect.state_root({}) == tmp_path / "data" / "rlm-memory"
+    assert finding.state_root({}) == tmp_path / "data" / "rlm-memory"
     (user / "rlm-memory.toml").write_text('state_root = "/srv/a"')
-    assert connect.state_root({}) == Path("/srv/a")
+    assert finding.state_root({}) == Path("/srv/a")
     own = tmp_path / "own.toml"
     own.write_text(f'state_root = "{tmp_path / "state"}"')
-    assert connect.state_root({"RLM_MEMORY_CONFIG": str(own)}) == tmp_path / "state"
-    assert connect.state_root({"RLM_MEMORY_CONFIG": str(own), "RLM_MEMORY_STATE_ROOT": "/srv/b"}) == Path("/srv/b")
+    assert finding.state_root({"RLM_MEMORY_CONFIG": str(own)}) == tmp_path / "state"
+    assert finding.state_root({"RLM_MEMORY_CONFIG": str(own), "RLM_MEMORY_STATE_ROOT": "/srv/b"}) == Path("/srv/b")
     for odd in ("state", "~/state", ""):
         own.write_text(f'state_root = "{odd}"')
         with pytest.raises(errors.HostUnavailable, match="must be an absolute path"):
-            connect.state_root({"RLM_MEMORY_CONFIG": str(own)})
+            finding.state_root({"RLM_MEMORY_CONFIG": str(own)})
     own.write_text("state_root = ")
     with pytest.raises(errors.HostUnavailable, match="cannot be read"):
-        connect.state_root({"RLM_MEMORY_CONFIG": str(own)})
+        finding.state_root({"RLM_MEMORY_CONFIG": str(own)})
 
 
 def test_an_unknown_mode_is_named() -> None:
@@ -218,6 +218,6 @@ def test_an_unknown_mode_is_named() -> None:
     class Silent:
         def check_caller(self) -> None: ...
 
-    connection = connect.Connection(Silent(), {"RLM_MEMORY_HOST": "atuo"})  # type: ignore[arg-type]
+    connection = attaching.KernelConnection(Silent(), {"RLM_MEMORY_HOST": "atuo"})  # type: ignore[arg-type]
     with pytest.raises(errors.HostUnavailable, match="'atuo'; it may be auto, comm, none"):
         connection.ensure()

@@ -266,8 +266,8 @@ def test_completions_offer_methods_and_ids(kernel: Any) -> None:
         "print(dir(memory), keys == [r.experiment_id], memory.experiments[keys[0]].title)"
     )
     assert kernel.run(code).ok() == (
-        "['aio', 'correct', 'errors', 'experiments', 'fingerprint', 'forget', 'read', 'recall', 'record', 'remember', "
-        "'search', 'status'] True t\n"
+        "['aio', 'close', 'correct', 'errors', 'experiments', 'fingerprint', 'forget', 'read', 'recall', 'record', "
+        "'remember', 'search', 'share', 'status'] True t\n"
     )
 
 

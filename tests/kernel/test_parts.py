@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from rlm_memory import errors, kept, recording, sources, wire
+from rlm_memory.attaching import KernelConnection
 from rlm_memory.channel import HostChannel, Pending
-from rlm_memory.connect import Connection
 from rlm_memory.display import clean, size
 
 
@@ -107,7 +107,7 @@ def test_a_kernel_that_stood_still_does_not_take_its_host_for_dead() -> None:
 def test_who_waits_for_a_connection_that_fails_is_told_at_once() -> None:
     """Ten callers and no host: one attempt, and all of them hear why; the next call tries again."""
     route = LoopRoute()
-    connection = Connection(HostChannel(route), {"RLM_MEMORY_HOST": "comm"})
+    connection = KernelConnection(HostChannel(route), {"RLM_MEMORY_HOST": "comm"})
 
     def ask(_number: int) -> str:
         with pytest.raises(errors.HostUnavailable) as caught:

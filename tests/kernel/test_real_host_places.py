@@ -108,7 +108,7 @@ def test_a_kernel_that_another_host_took_meanwhile_is_served_by_that_one(
     kernel = start_kernel()
     # The hello goes unheard until the kernel dials, as when the other host attaches in that very moment.
     kernel.run(
-        "%load_ext rlm_memory\nimport rlm_memory.connect as c, time\n"
+        "%load_ext rlm_memory\nimport rlm_memory.finding as c, time\n"
         "first = c.localsocket.dial\n"
         "def dial(*given):\n    open('dialling', 'w').close()\n"
         "    while not __import__('os').path.exists('taken'): time.sleep(0.02)\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rlm_memory import errors, textmemory, wire
-from rlm_memory.connect import Host
+from rlm_memory.finding import Host
 from rlm_memory.steps import Ask, Meet, Steps
 from rlm_memory_host.tools.memory_arguments import (
     ForgetArguments,
