@@ -162,7 +162,7 @@ class _Commit:
             self._check_cards(before)
         elif present and card == existing:
             return Outcome(existing, True, False)
-        used = self._used(counted)
+        used = self._used(counted, before)
         flushes: list[Future[None]] = []
         with writing():
             if present or staged is None:
@@ -179,9 +179,12 @@ class _Commit:
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    def _used(self, counted: int | None) -> int:
+    def _used(self, counted: int | None, before: Signature | None) -> int:
+        """What is counted, or what cards name where that is more: another tool's objects are counted by nobody. A
+        catalogue that does not know yet what other hosts removed says nothing: its sum would undo their clean-up.
+        """
         known = count_object_bytes(self._files, self._parts.layout) if counted is None else counted
-        return max(known, self._parts.catalogue.object_bytes)
+        return max(known, self._parts.catalogue.bytes_at(before))
 
     def _count(self, commits: int, used: int, *, new: bool) -> None:
         """Count the bytes before they are published; check a count that reaches the bound against the disk."""

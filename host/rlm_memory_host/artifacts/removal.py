@@ -32,7 +32,7 @@ from typing import Final
 
 from rlm_memory.wire import ARTIFACT_MISSING, CARD_QUOTA_EXCEEDED
 
-from rlm_memory_host.artifacts.commit import Parts
+from rlm_memory_host.artifacts.commit import Parts, count_object_bytes
 from rlm_memory_host.artifacts.operators.shelf import Named, Removed, Role, Shelf
 from rlm_memory_host.artifacts.project import GRACE_SECONDS, Project
 from rlm_memory_host.contracts import ids
@@ -272,6 +272,19 @@ def sweep(project: Project, *, undo_seconds: float, check: Check, now: float | N
         check()
         _drop_leftovers(project, planned.leftovers, moment, done)
     return done.sweep()
+
+
+def recount(parts: Parts) -> None:
+    """Set the count of bytes to what lies there, unless somebody commits meanwhile: frees what crashes counted too
+    much, without a walk under the lock. Raises Unwritable, LockTimeout.
+    """
+    before = parts.lock.book()
+    if before[1] is None:
+        return
+    held = count_object_bytes(parts.files, parts.layout)
+    with parts.lock.held():
+        if parts.lock.read() == before and before[1] != held:
+            parts.lock.write(before[0], held)
 
 
 def _drop_removed(parts: Parts, batch: tuple[Removed, ...], done: _Ledger) -> None:

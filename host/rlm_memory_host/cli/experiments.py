@@ -341,6 +341,8 @@ def gc(
             _ask(desk, found)
         if not (dry_run or found.is_empty):
             found = removal.sweep(desk.project, undo_seconds=days * DAY, check=desk.stop.check)
+        if not dry_run:
+            removal.recount(desk.project.parts)
     lines = [f"removed card  {gone.experiment_id} of {_moment(gone.at)}" for gone in found.removed]
     lines += [f"object        {name}  {sized(size)}" for name, size in found.objects]
     lines += [f"left over     {name}  {sized(size)}" for name, size in found.leftovers]

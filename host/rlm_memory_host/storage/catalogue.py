@@ -377,6 +377,12 @@ class Catalogue:
         with self._lock:
             return self._tally.bytes
 
+    def bytes_at(self, look: Signature | None) -> int:
+        """As `object_bytes`, of the cards as the folder looks; 0 where only a scan would tell."""
+        with self._lock:
+            is_known = self._signature == look or self._follow(look)
+            return self._tally.bytes if is_known else 0
+
     def counts(self) -> dict[str, int]:
         """Cards, artifacts, skipped and edited files, and cards by index state: numbers only."""
         with self._lock:
