@@ -7,11 +7,14 @@ The rules, which are part of the contract because a changed rule loses every ear
 
 * text (code, SQL): line ends become one newline, common indentation and white space at line ends go, blank lines at
   both ends go. Nothing inside a line is touched, since it may be a string literal; letter case counts.
-* a function counts as its source text, without the decorator `memory.experiments.cached(...)`.
+* a function counts as its source text, without the decorator `memory.experiments.cached(...)`; of several lambdas in
+  one statement each with its place.
 * parameters: numbers, text, booleans, None, lists, tuples, sets, mappings, dates, times, decimals, bytes, paths. Types
   stay apart: 1, 1.0, True and "1" are four different parameters. NaN equals NaN. A float counts as its shortest text
-  (1e3 and 1000.0 are one value), the order of keys and of sets does not count, a tuple counts as a list. Anything else
-  has no canonical form and is refused with its place, for example `params['model']`.
+  (1e3 and 1000.0 are one value), the order of keys and of sets does not count, a tuple counts as a list. A time counts
+  with the name of its zone (every UTC is one) and which of two equal hours it is. A numpy scalar counts as the Python
+  value that it equals. Anything else has no canonical form and is refused with its place, for example
+  `params['model']`.
 * inputs: a recorded result counts as its artifact id, a path (os.PathLike) as the SHA-256 of the file's bytes, anything
   else as a parameter. They are a list, or a mapping whose names are text.
 * title, summary, tags, source and source version are no part of it.
@@ -29,6 +32,7 @@ import inspect
 import json
 import os
 import re
+import stat
 import textwrap
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -46,6 +50,9 @@ COMPONENT_DIGITS: Final = 16
 """Hexadecimal digits of a component's digest: enough to see that it changed, and not a fingerprint."""
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOCK: Final = 1 << 20
+_DECIMAL_BITS: Final = 8_192
+"""Longest integer as decimal digits; Python refuses to write longer ones."""
+_MOMENTS: Final = frozenset({"datetime", "date", "time", "Timestamp", "NaTType"})
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,9 @@ def _members(kind: str, given: Any, parts: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, Mapping) and given:
         names = cast("Mapping[Any, Any]", given)
         # A mapping of inputs keeps its names in its form, one of parameters has them in canonical form.
-        inner = form if kind == "inputs" else form["map"]
+        inner = form if kind == "inputs" else form.get("map")
+        if inner is None:
+            return {kind: form}
         keys = {name: name if kind == "inputs" else canonical_json(_plain(name, kind)) for name in names}
         return {f"{kind}[{name!r}]"[:NAME_CHARACTERS]: inner[key] for name, key in keys.items()}
     if kind == "inputs" and isinstance(form, list):
@@ -147,13 +156,26 @@ def function_text(function: Callable[..., Any]) -> str:
     try:
         node = ast.parse(text).body[0]
     except (SyntaxError, IndexError):
-        return text  # part of an expression, such as a lambda within a call
+        return text + _place(function, text)  # part of an expression, such as a lambda within a call
+    text += _place(function, text)
     lines = text.split("\n")
     for decorator in getattr(node, "decorator_list", []):
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("experiments.cached"):
             for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
                 lines[at] = ""
     return "\n".join(lines)
+
+
+def _place(function: Callable[..., Any], text: str) -> str:
+    """Which of several lambdas in one statement; their source is the same lines."""
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_name != "<lambda>" or text.count("lambda") < 2:
+        return ""
+    lines, _ = inspect.getsourcelines(function)
+    margin = len(lines[0]) - len(lines[0].lstrip())
+    starts = [(at[0] - code.co_firstlineno, at[2]) for at in code.co_positions() if at[0] and at[1] and at[2]]
+    line, column = min(starts, default=(0, 0))
+    return f"\n# the lambda whose body begins at {line}:{column - margin}"
 
 
 def _inputs(inputs: object) -> Any:
@@ -172,7 +194,7 @@ def _input(value: object, where: str) -> Any:
     if (artifact := artifact_of(value)) is not None:
         return {"artifact": artifact}
     if isinstance(value, os.PathLike):
-        return {"file": file_digest(Path(os.fspath(cast("os.PathLike[str]", value))))}
+        return {"file": file_digest(Path(os.fsdecode(cast("os.PathLike[Any]", value))), where)}
     return _plain(value, where)
 
 
@@ -182,8 +204,10 @@ def artifact_of(value: object) -> str | None:
     return artifact if isinstance(artifact, str) else None
 
 
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, read in blocks of 1 MiB."""
+def file_digest(path: Path, where: str = "inputs") -> str:
+    """SHA-256 of a file's bytes, read in blocks of 1 MiB. Raises Invalid for what is no regular file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise errors.Invalid(f"{where} is {path.name!r}, which is not a regular file; give the files that count")
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -198,13 +222,16 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return {"int": str(int(value))}
+        number = int(value)
+        return {"int": str(number) if number.bit_length() <= _DECIMAL_BITS else hex(number)}
     if isinstance(value, float):
         return {"float": repr(float(value))}
+    if isinstance(value, complex):
+        return {"complex": [repr(value.real), repr(value.imag)]}
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": bytes(value).hex()}
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
-        return {type(value).__name__: value.isoformat()}
+        return _moment(value, where)
     if isinstance(value, datetime.timedelta):
         # pandas' class has a part below the microsecond; without one it stays equal to the plain class.
         below = getattr(value, "nanoseconds", 0)
@@ -212,7 +239,8 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, decimal.Decimal):
         return {"decimal": str(value)}
     if isinstance(value, os.PathLike):
-        return {"path": os.fspath(cast("os.PathLike[str]", value))}
+        told = os.fspath(cast("os.PathLike[Any]", value))
+        return {"path": told if isinstance(told, str) else {"bytes": bytes(told).hex()}}
     if isinstance(value, Mapping):
         return _mapping(cast("Mapping[Any, Any]", value), where, depth)
     if isinstance(value, (list, tuple)):
@@ -229,21 +257,72 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
+def _moment(value: datetime.datetime | datetime.date | datetime.time, where: str) -> Any:
+    """A date or time by its ISO text, which tells the offset; the zone and the second of two equal hours beside it."""
+    name = type(value).__name__
+    if name not in _MOMENTS:
+        # A class of the same name as another form would look like it.
+        name = next(base.__name__ for base in type(value).__mro__ if base.__module__ == "datetime")
+    text = value.isoformat()
+    more: dict[str, Any] = {}
+    if isinstance(value, (datetime.datetime, datetime.time)) and text != "NaT":
+        zone = _zone(value.tzinfo, where)
+        more = ({"zone": zone} if zone else {}) | ({"fold": 1} if value.fold else {})
+    return {name: [text, more] if more else text}
+
+
+def _zone(zone: datetime.tzinfo | None, where: str) -> str | None:
+    """The name of a zone; None where the ISO text says all of it: no zone, or one offset for ever."""
+    if zone is None or _is_fixed(zone):
+        return None
+    key = getattr(zone, "key", None) or getattr(zone, "zone", None) or _dateutil_name(zone)
+    if not isinstance(key, str) or not key:
+        raise errors.Invalid(
+            f"{where} is in a time zone of class {type(zone).__name__} that has no name; use zoneinfo, or UTC"
+        )
+    return key
+
+
+def _is_fixed(zone: datetime.tzinfo) -> bool:
+    try:
+        return zone.utcoffset(None) is not None
+    except Exception:  # a tzinfo of any class may fail without a time
+        return False
+
+
+def _dateutil_name(zone: datetime.tzinfo) -> str | None:
+    """The name of a zone of dateutil, which has no public one; a zone of the machine's list without its folder."""
+    name = getattr(zone, "_filename", None)
+    return str(name).rpartition("zoneinfo/")[2] if name else None
+
+
 def _numpy_scalar(value: Any, where: str, depth: int) -> Any:
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
     # The item of a time in nanoseconds is a bare integer, so times keep their own type and text.
-    if getattr(value.dtype, "kind", "") in "mM":
+    if kind in ("m", "M"):
         return {"numpy": [str(value.dtype), str(value)]}
-    return _plain(value.item(), where, depth + 1)
+    item = value.item()
+    if kind == "V":
+        return {"numpy": [str(value.dtype), _plain(item, where, depth + 1)]}
+    if type(item) is type(value):
+        # A long double is its own item; its text tells every bit.
+        if kind in ("f", "c"):
+            return {"numpy": [value.dtype.name, str(value)]}
+        raise errors.Invalid(f"{where} is a {type(value).__name__}, which has no canonical form; give a plain value")
+    return _plain(item, where, depth + 1)
 
 
 def _mapping(value: Mapping[Any, Any], where: str, depth: int) -> Any:
     # Always tagged, so that no mapping of a caller's can look like one of the tags.
-    return {
-        "map": {
-            canonical_json(_plain(name, where, depth + 1)): _plain(item, f"{where}[{name!r}]", depth + 1)
-            for name, item in value.items()
-        }
-    }
+    pairs = [
+        (canonical_json(_plain(name, where, depth + 1)), _plain(item, f"{where}[{name!r}]", depth + 1))
+        for name, item in value.items()
+    ]
+    form = dict(pairs)
+    if len(form) < len(pairs):
+        # Names that Python tells apart and the canonical form does not: NaN beside NaN.
+        return {"pairs": sorted([name, canonical_json(item)] for name, item in pairs)}
+    return {"map": form}
 
 
 NOTHING_GIVEN: Final = fingerprint()

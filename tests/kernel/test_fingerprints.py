@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
+import copy
 import datetime
+import decimal
 import functools
 import hashlib
+import math
+import os
 import subprocess
 import sys
-from pathlib import Path
+import zoneinfo
+from collections import Counter
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rlm_memory import errors, explain, fingerprints, surroundings
 from rlm_memory.results import Recorded
 
@@ -144,9 +152,9 @@ def test_a_refusal_names_the_place() -> None:
         ({"params": {"a": "\ud800"}}, "lone surrogate"),
         ({"query": " \n "}, "query is empty"),
     ]
-    for given, words in refused:
+    for asked, words in refused:
         with pytest.raises(errors.Invalid, match=words):
-            fingerprints.fingerprint(**given)
+            fingerprints.fingerprint(**asked)
 
 
 def test_numpy_times_are_not_integers() -> None:
@@ -306,3 +314,181 @@ def test_times_below_a_microsecond_stay_apart() -> None:
     assert one != two
     plain = fingerprints.fingerprint(params={"gap": datetime.timedelta(seconds=3)})
     assert fingerprints.fingerprint(params={"gap": pd.Timedelta(3, "s")}) == plain
+
+
+# -- the whole kind: what is the same shares a fingerprint, and nothing else does --------------------------------------
+
+ZONES = (
+    None,
+    datetime.UTC,
+    datetime.timezone(datetime.timedelta(hours=1)),
+    *map(zoneinfo.ZoneInfo, ("UTC", "Europe/London", "Europe/Berlin")),
+)
+MOMENTS = st.builds(
+    datetime.datetime,
+    st.just(2026),
+    st.sampled_from([1, 10]),
+    st.sampled_from([1, 25]),
+    st.sampled_from([0, 2]),
+    tzinfo=st.sampled_from(ZONES),
+    fold=st.integers(0, 1),
+)
+HOURS = st.builds(datetime.time, st.integers(0, 1), tzinfo=st.sampled_from(ZONES), fold=st.integers(0, 1))
+LEAVES = st.one_of(
+    st.sampled_from([None, True, False, 0, 1, -1, 2**70, "", "1", "a", "int", b"", b"1", bytearray(b"1")]),
+    st.sampled_from([0.0, -0.0, 1.0, 1e3, math.inf, -math.inf]) | st.builds(float, st.just("nan")),
+    st.sampled_from([0j, complex(0, -0.0), 1 + 0j, complex(math.nan, 1)]),
+    st.sampled_from([decimal.Decimal("1"), decimal.Decimal("1.0"), decimal.Decimal("NaN")]),
+    st.sampled_from([datetime.date(2026, 1, 1), datetime.timedelta(1), datetime.timedelta(0, 0, 1)]),
+    st.sampled_from([PurePosixPath("a"), PurePosixPath("1")]),
+    MOMENTS,
+    HOURS,
+)
+KEYS = LEAVES.filter(lambda value: not isinstance(value, bytearray))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(KEYS, inner, max_size=3)
+        | st.sets(KEYS, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def told(value: Any) -> Any:
+    """What the rules say that a value is, as nested tuples; written apart from the code that is tested."""
+    if isinstance(value, dict):
+        return ("mapping", frozenset(Counter((told(name), told(item)) for name, item in value.items()).items()))
+    if isinstance(value, (set, frozenset)):
+        return ("set", frozenset(Counter(map(told, value)).items()))
+    if isinstance(value, (list, tuple)):
+        return ("list", tuple(map(told, value)))
+    if isinstance(value, (bytes, bytearray)):
+        return ("bytes", bytes(value))
+    if isinstance(value, (datetime.datetime, datetime.time)):
+        zone = value.tzinfo
+        fixed = zone is not None and zone.utcoffset(None) is not None
+        return (type(value), value.isoformat(), value.fold, None if fixed or zone is None else str(zone))
+    return (type(value), repr(value) if not isinstance(value, int) else int(value))
+
+
+@settings(max_examples=400, deadline=None)
+@given(VALUES, VALUES)
+def test_two_values_share_a_fingerprint_exactly_where_the_rules_call_them_one(a: Any, b: Any) -> None:
+    """Drawn from few leaves, so that near misses are common."""
+    same = fingerprints.fingerprint(params=a) == fingerprints.fingerprint(params=b)
+    assert same == (told(a) == told(b))
+
+
+def again(value: Any) -> Any:
+    """The same value, made anew, with keys and members in the other order and tuples for lists."""
+    if isinstance(value, dict):
+        return {again(name): again(item) for name, item in reversed(list(value.items()))}
+    if isinstance(value, list):
+        return tuple(map(again, value))
+    if isinstance(value, set):
+        return frozenset(reversed(list(value)))
+    return copy.copy(value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES)
+def test_a_value_made_anew_keeps_its_fingerprint(value: Any) -> None:
+    """Neither identity nor order of keys counts."""
+    assert fingerprints.fingerprint(params=value) == fingerprints.fingerprint(params=again(value))
+
+
+def test_names_that_are_all_nan_do_not_hide_one_another() -> None:
+    """Python keeps two NaN keys; the canonical form keeps both values, in any order."""
+    one, two = float("nan"), float("nan")
+    assert fingerprints.fingerprint(params={one: 1, two: 2}) == fingerprints.fingerprint(params={two: 2, one: 1})
+    assert fingerprints.fingerprint(params={one: 1, two: 2}) != fingerprints.fingerprint(params={one: 3, two: 2})
+    assert fingerprints.describe(params={one: 1, two: 2}).components.keys() == {"params"}
+
+
+def test_zones_of_every_library_count_by_name() -> None:
+    """A zone counts even where its offset is another's today; one offset for ever is that offset, whoever made it."""
+    noon = datetime.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - the zone comes below
+    london, lisbon = (noon.replace(tzinfo=zoneinfo.ZoneInfo(name)) for name in ("Europe/London", "Europe/Lisbon"))
+    assert london.isoformat() == lisbon.isoformat()
+    assert fingerprints.fingerprint(params=london) != fingerprints.fingerprint(params=lisbon)
+    utc = {noon.replace(tzinfo=zone) for zone in (datetime.UTC, zoneinfo.ZoneInfo("UTC"))}
+    tz = pytest.importorskip("dateutil.tz")
+    utc |= {noon.replace(tzinfo=tz.tzutc())}
+    assert len({fingerprints.fingerprint(params=one) for one in utc}) == 1
+    by_dateutil = fingerprints.fingerprint(params=noon.replace(tzinfo=tz.gettz("Europe/London")))
+    assert by_dateutil != fingerprints.fingerprint(params=noon.replace(tzinfo=datetime.UTC))
+
+    class Shifting(datetime.tzinfo):
+        def utcoffset(self, when: datetime.datetime | None) -> datetime.timedelta | None:
+            return None if when is None else datetime.timedelta(hours=when.hour % 2)
+
+    with pytest.raises(errors.Invalid, match=r"params\['at'\] is in a time zone of class Shifting that has no name"):
+        fingerprints.fingerprint(params={"at": noon.replace(tzinfo=Shifting())})
+
+
+def test_paths_of_bytes_count_and_only_files_are_inputs(tmp_path: Path) -> None:
+    """A path object may give bytes; a folder or a pipe, which has no bytes to count, is refused by name."""
+
+    class Octets:
+        def __init__(self, path: bytes) -> None:
+            self.path = path
+
+        def __fspath__(self) -> bytes:
+            return self.path
+
+    assert fingerprints.fingerprint(params=Octets(b"a")) != fingerprints.fingerprint(params=PurePosixPath("a"))
+    assert fingerprints.fingerprint(params=Octets(b"a\xff")) != fingerprints.fingerprint(params=Octets(b"a\xfe"))
+    (tmp_path / "data").write_text("same")
+    given = Octets(bytes(tmp_path / "data"))
+    assert fingerprints.fingerprint(inputs=[given]) == fingerprints.fingerprint(inputs=[tmp_path / "data"])
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(errors.Invalid, match=r"inputs\['x'\] is '.*', which is not a regular file"):
+            fingerprints.fingerprint(inputs={"x": odd})
+
+
+def test_numpy_scalars_count_as_the_values_they_equal() -> None:
+    """Whatever their width; what Python has no equal of keeps its own text, and no two share one."""
+    np = pytest.importorskip("numpy")
+    for scalar, plain in ((np.float32(0.5), 0.5), (np.uint8(3), 3), (np.bool_(True), True), (np.complex64(1j), 1j)):
+        assert fingerprints.fingerprint(params=scalar) == fingerprints.fingerprint(params=plain)
+    third = np.longdouble(1) / 3
+    odd = [third, np.nextafter(third, np.longdouble(1)), np.clongdouble(third), float(third)]
+    odd += [np.array([(1, 2)], dtype=[(name, "i4"), ("y", "i4")])[0] for name in ("x", "z")]
+    assert len({fingerprints.fingerprint(params=value) for value in odd}) == len(odd)
+
+    class Itself:
+        ndim = 0
+
+        def item(self) -> Any:
+            return self
+
+    with pytest.raises(errors.Invalid, match="params is a Itself, which has no canonical form"):
+        fingerprints.fingerprint(params=Itself())
+
+
+def test_whole_numbers_of_any_length_count() -> None:
+    """Python writes no more than 4,300 decimal digits; longer numbers count all the same."""
+    big = 10**5000
+    assert fingerprints.fingerprint(params=big) == fingerprints.fingerprint(params=10**5000)
+    assert fingerprints.fingerprint(params=big) != fingerprints.fingerprint(params=big + 1)
+
+
+def test_classes_named_like_another_form_do_not_look_like_it() -> None:
+    """A date of a class called `path` is a date."""
+    odd = type("path", (datetime.date,), {})(2026, 1, 1)
+    assert fingerprints.fingerprint(params=odd) != fingerprints.fingerprint(params=PurePosixPath("2026-01-01"))
+    assert fingerprints.fingerprint(params=odd) == fingerprints.fingerprint(params=datetime.date(2026, 1, 1))
+
+
+def test_lambdas_of_one_line_are_told_apart() -> None:
+    """Their source is the same line; their place in it is not, wherever the line is indented."""
+    pair = [lambda x: x + 1, lambda x: x + 2]
+    marks = [fingerprints.fingerprint(one) for one in pair]
+    assert marks[0] != marks[1]
+    for _ in "once":
+        pair = [lambda x: x + 1, lambda x: x + 2]
+    assert marks == [fingerprints.fingerprint(one) for one in pair]
