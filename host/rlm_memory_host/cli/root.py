@@ -50,6 +50,7 @@ _COMMANDS: Final[Mapping[str, Register]] = {
     "memory": _group("memory"),
     "audit": _group("audit"),
     "outbox": _group("outbox"),
+    "mcp": _command(f"{PACKAGE}.mcp", "mcp"),
     "fake-honcho": _command(f"{PACKAGE}.fake_honcho"),
     "demo": _command("rlm_memory_host.demo"),
 }
