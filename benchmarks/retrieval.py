@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlm_memory_host.recall.bm25 import B_BLOCKS, B_TURNS, Corpus, lend_to_neighbours
+from rlm_memory_host.recall.fusion import lend_to_neighbours
+from rlm_memory_host.storage.postings import B_BLOCKS, B_TURNS, Corpus
 from rlm_memory_host.storage.tokens import document_terms, query_terms
 
 SUBJECTS = ["gateway", "scheduler", "invoice", "ledger", "crawler", "importer", "dashboard", "notifier", "renderer"]

@@ -22,12 +22,13 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.contracts.remote import MemoryRemote, RemoteAnswer, RemoteHit
 from rlm_memory_host.recall import fusion
-from rlm_memory_host.recall.bm25 import Corpus, lend_to_neighbours
 from rlm_memory_host.recall.budget import Bounds, Ledger, excerpt, seats
 from rlm_memory_host.recall.envelope import END, START, escaped, render
+from rlm_memory_host.recall.fusion import lend_to_neighbours
 from rlm_memory_host.recall.items import Found
 from rlm_memory_host.recall.planner import plan
 from rlm_memory_host.recall.service import Query, Recall
+from rlm_memory_host.storage.postings import Corpus
 from rlm_memory_host.textmemory import review
 from rlm_memory_host.textmemory.correcting import Correction, correct
 from rlm_memory_host.textmemory.forgetting import forget

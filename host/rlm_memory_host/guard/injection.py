@@ -17,7 +17,8 @@ _WHAT: Final = (
 )
 CUES: Final = (
     re.compile(
-        rf"\b(?:ignore|disregard|forget|override|bypass|skip|drop|do not follow|don't follow|stop following)\s+"
+        rf"\b(?:ignore|disregard|forget|override|bypass|skip|drop|stop following|no longer follow"
+        rf"|(?:not|never|n['’]t|longer)\s+(?:to\s+)?(?:follow|obey|heed|respect|comply\s+with|adhere\s+to))\s+"
         rf"(?:{_BEFORE}\s+){{0,4}}(?:of\s+)?(?:{_BEFORE}\s+){{0,3}}{_WHAT}\b",
         re.I,
     ),
@@ -40,7 +41,7 @@ CUES: Final = (
     re.compile(
         r"\b(?:developer|jailbreak|god|dan|unrestricted)\s+mode\b|\bnew\s+(?:system\s+)?instructions?\s*[:：]", re.I
     ),
-    re.compile(r"\bfrom\s+now\s+on,?\s+(?:you|always|never|ignore|obey|respond|act)\b", re.I),
+    re.compile(r"\bfrom\s+now\s+on,?\s+(?:you\s+(?:are|must|will|act|obey)|ignore|obey|respond\s+as|act\s+as)\b", re.I),
     re.compile(r"(?:^|\n)---\s*\n(?:[^\n]{0,200}\n){0,20}?\s*trust\s*:\s*(?:high|full|system)", re.I),
     re.compile(r"\bgrant\s+(?:yourself|the\s+model|me)\s+(?:all|full|root|admin)\b|\ballow\s+all\s+tools?\b", re.I),
     re.compile(
@@ -48,7 +49,10 @@ CUES: Final = (
         r"(?:指令|指示|规则|提示词?|要求|约束|限制|系统消息)"
     ),
     re.compile(r"(?:输出|显示|泄露|告诉我|打印|发送)[^\n。！？]{0,8}?(?:系统提示词?|隐藏指令|密钥|凭据)"),
-    re.compile(r"(?:从现在起|从现在开始)[，,]?\s{0,3}(?:你|请|必须|一律|只)|你现在是|你不再是|开发者模式|越狱模式"),
+    re.compile(
+        r"(?:从现在起|从现在开始)[，,]?\s{0,3}(?:你(?:必须|要|只能|只|就是|是|不再)|必须(?:服从|听从)|只(?:听|服从))"
+        r"|你现在是|你不再是|开发者模式|越狱模式"
+    ),
 )
 
 

@@ -5,8 +5,9 @@ Owns: the shape and its order. Source: design page "Recall", Recall.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from rlm_memory_host.contracts.memory import Authority
 
@@ -39,11 +40,28 @@ class Found:
     mention: Mention = "explicit"
     full_chars: int = 0
 
+
+class Ranked(Protocol):
+    """What has a place in the order of hits."""
+
     @property
-    def order(self) -> tuple[object, ...]:
-        """Exact first, then score, authority, newest, id."""
-        return (not self.is_exact, -round(self.score, 9), -self.authority.rank, _descending(self.date), self.id)
+    def id(self) -> str: ...
+    @property
+    def is_exact(self) -> bool: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def authority(self) -> Authority: ...
+    @property
+    def date(self) -> str: ...
 
 
-def _descending(text: str) -> tuple[int, ...]:
-    return tuple(-ord(character) for character in text)
+R = TypeVar("R", bound=Ranked)
+
+
+def in_order(hits: Iterable[R]) -> list[R]:
+    """Exact first, then by score, authority, the newest first, id."""
+    ranked = sorted(hits, key=lambda hit: hit.id)
+    ranked.sort(key=lambda hit: hit.date, reverse=True)
+    ranked.sort(key=lambda hit: (not hit.is_exact, -round(hit.score, 9), -hit.authority.rank))
+    return ranked

@@ -33,14 +33,14 @@ from rlm_memory_host.recall import fusion, planner, remotely
 from rlm_memory_host.recall.budget import Bounds, Choice, Ledger
 from rlm_memory_host.recall.eligibility import Mode, Reading, block_reason, evidence_reason, mention_of
 from rlm_memory_host.recall.envelope import render
-from rlm_memory_host.recall.items import Found
+from rlm_memory_host.recall.items import Found, in_order
 from rlm_memory_host.recall.library import Library
 from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build
 from rlm_memory_host.storage.tokens import query_terms
 from rlm_memory_host.textmemory import habits, rows
 from rlm_memory_host.textmemory.sentences import fold
 from rlm_memory_host.textmemory.service import TextMemory
-from rlm_memory_host.textmemory.tombstones import is_tombstone
+from rlm_memory_host.textmemory.shelves import View
 from rlm_memory_host.textmemory.validity import state_at
 
 REMOTE_SECONDS: Final = 1.5
@@ -49,7 +49,10 @@ FEW: Final = 3
 MOST: Final = 200
 CONSIDERED: Final = 200
 """Hits that are looked at for eligibility, beside exact ones."""
+SPARE: Final = 30
+"""Eligible hits after which no more are looked at, or twice as many as are asked for."""
 
+EVIDENCE: Final = "evidence"
 Key = tuple[str, str]
 """(layer's name or session, id)."""
 
@@ -70,7 +73,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The hits in order, how many were eligible, and why others were not (reason: count)."""
+    """The hits in order, how many there are at most, and why others do not show (reason: count)."""
 
     items: tuple[Found, ...]
     total: int
@@ -107,44 +110,49 @@ class Recall:
 
     def warm(self, caller: Caller) -> int:
         """Read the caller's layers into the index before the first question; how many memories there are."""
-        return sum(len(self.library.blocks(layer)) for layer in self.memory.layers(caller))
+        return sum(1 for _ in self.memory.shelves.view(self.memory.layers(caller)).blocks())
 
     # -- search ------------------------------------------------------------------------------------------------------
     def search(self, caller: Caller, query: Query) -> Page:
         """All eligible hits in order, at most `limit`. Sensitive ones need the user's own explicit question."""
         layers = self.memory.layers(caller, query.scope)
-        reading = self._reading(caller, query, layers)
+        view = self.memory.shelves.view(layers)
+        reading = self._reading(caller, query, view)
         if not query.text.strip():
-            return self._newest(layers, query, reading)
+            return self._newest(view, query, reading)
         remote = self._remote if query.remote and query.at is None else None
         waiting = remotely.ask(remote, caller, query.text, query.limit, self._remote_seconds)
-        channels, exact, degraded = self._local(caller, layers, query)
+        channels, exact, degraded = self._local(caller, view, query)
         rejected: Counter[str] = Counter()
-        found: dict[Key, Found] = {}
         fused = self._fused(channels)
         best = sorted(fused, key=lambda key: (-fused[key], key))[:CONSIDERED]
-        for key in dict.fromkeys((*exact, *best)):
-            item = self._item(key, reading, query, rejected)
-            if item is None:
-                continue
-            names = tuple(name for name, scores in channels.items() if key in scores)
-            found[key] = replace(
-                item,
-                score=fused.get(key, 0.0),
-                is_exact=key in exact,
-                matched=("exact", *names) if key in exact else names,
-            )
-        hits = [*found.values(), *self._other_sides(found, reading), *self._card_hits(caller, query)]
+        eligible: list[_Hit] = []
+        keys = list(dict.fromkeys((*sorted(exact), *best)))
+        enough = len(exact) + max(SPARE, 2 * query.limit)
+        left = len(keys)
+        for key in keys:
+            if len(eligible) >= enough:
+                break
+            left -= 1
+            said = self._eligible(key, view, reading, query, rejected)
+            if said is not None:
+                names = tuple(name for name, scores in channels.items() if key in scores)
+                eligible.append(_Hit(key, said, fused.get(key, 0.0), key in exact, names))
+        eligible = in_order(eligible)
         answer = waiting()
         if answer.problem:
             degraded.append(answer.problem)
+        shown = eligible if answer.hits else eligible[: query.limit]
+        found = {hit.key: _item_of_hit(hit, reading) for hit in shown}
+        others = [*self._other_sides(found, reading), *self._card_hits(caller, query)]
+        hits = [*found.values(), *others]
         if answer.hits:
-            blocks = [block for layer in layers for block in self.library.blocks(layer).values()]
+            blocks = [block for _, block in view.blocks()]
             hits += remotely.merged(caller, blocks, answer.hits, hits, rejected)
-        hits.sort(key=lambda item: item.order)
-        return Page(tuple(hits[: query.limit]), len(hits), dict(rejected), tuple(dict.fromkeys(degraded)))
+        total = len(eligible) + left + len(hits) - len(found)
+        return Page(tuple(in_order(hits)[: query.limit]), total, dict(rejected), tuple(dict.fromkeys(degraded)))
 
-    def _reading(self, caller: Caller, query: Query, layers: Sequence[Layer]) -> Reading:
+    def _reading(self, caller: Caller, query: Query, view: View) -> Reading:
         message = self.memory.message(caller)
         mode: Mode = "at" if query.at is not None else "history" if query.history else "current"
         return Reading(
@@ -154,53 +162,40 @@ class Recall:
             rows.contested(self.memory.store),
             self.memory.parts.profile,
             message.text if message is not None else "",
-            self._suppressed(layers),
+            frozenset(source for block in view.gone() for source in block.sources),
         )
 
     def _local(
-        self, caller: Caller, layers: Sequence[Layer], query: Query
+        self, caller: Caller, view: View, query: Query
     ) -> tuple[dict[str, dict[Key, float]], set[Key], list[str]]:
         opened = planner.plan(query.text, self.memory.parts.profile)
-        exact = {(layer.name, memory_id) for layer, memory_id in self.library.titled(layers, query.text)}
+        exact = set(view.titled(query.text))
         channels: dict[str, dict[Key, float]] = {}
         if opened.topic:
-            scores = self.library.block_scores(layers, query.text)
-            channels["topic"] = self._topic_first({(k[0].name, k[1]): s for k, s in scores.items()}, layers, query)
+            scores = view.scores(query.text, None if query.topic or query.kind else CONSIDERED)
+            channels["topic"] = _topic_first(_of_kind(scores, view, query), view, query)
         if not query_terms(query.text) or not channels.get("topic"):
-            exact |= {(layer.name, memory_id) for layer, memory_id in self.library.holding(layers, query.text)}
+            exact |= set(view.holding(query.text))
         if opened.evidence and query.kind is None and query.scope in (None, LayerKind.SESSION):
             turns = self.library.turn_scores(self._sessions(caller), query.text)
-            channels["evidence"] = {("evidence", key): score for key, score in turns.items()}
+            channels[EVIDENCE] = {(EVIDENCE, key): score for key, score in turns.items()}
         if opened.graph:
-            channels["graph"] = self._linked(layers, channels.get("topic", {}))
+            channels["graph"] = self._linked(view, channels.get("topic", {}))
         return {name: scores for name, scores in channels.items() if scores}, exact, []
 
-    def _topic_first(self, scores: dict[Key, float], layers: Sequence[Layer], query: Query) -> dict[Key, float]:
-        """The hits of the exact topic alone, where there are at least three; else the whole scope."""
-        if not query.topic:
-            return scores
-        wanted = fold(query.topic)
-        by_name = {layer.name: layer for layer in layers}
-        inside = {
-            key: score
-            for key, score in scores.items()
-            if fold(self.library.block(by_name[key[0]], key[1]).topic) == wanted
-        }
-        return inside if len(inside) >= FEW else scores
-
-    def _linked(self, layers: Sequence[Layer], roots: dict[Key, float]) -> dict[Key, float]:
+    def _linked(self, view: View, roots: dict[Key, float]) -> dict[Key, float]:
         """Memories one or two links away from the best hits; a hop halves the score."""
         best = sorted(roots, key=lambda key: (-roots[key], key))[:5]
         if not best:
             return {}
-        links = self.library.links(layers)
+        links = view.links()
         found: dict[Key, float] = {}
         front = {key[1]: roots[key] for key in best}
         for _ in range(2):
             following: dict[str, float] = {}
             for memory_id, score in front.items():
                 for target in links.get(memory_id, ()):
-                    key = self.library.where(layers, target)
+                    key = view.where(target)
                     if key is not None and key not in roots and key not in found:
                         found[key] = score / 2
                         following[target] = score / 2
@@ -217,48 +212,27 @@ class Recall:
         return {(key.split("\x1f")[0], key.split("\x1f")[1]): score for key, score in fused.items()}
 
     # -- items -------------------------------------------------------------------------------------------------------
-    def _item(self, key: Key, reading: Reading, query: Query, rejected: Counter[str]) -> Found | None:
-        if key[0] == "evidence":
-            return self._turn_item(self.library.turn(key[1]), reading, rejected)
-        layer = Layer.parse(key[0])
-        block = self.library.block(layer, key[1])
-        if query.kind is not None and block.kind is not query.kind:
+    def _eligible(
+        self, key: Key, view: View, reading: Reading, query: Query, rejected: Counter[str]
+    ) -> Block | Evidence | None:
+        """What a hit says, as it is to be shown; None where it may not show, which is counted by its reason."""
+        if key[0] == EVIDENCE:
+            turn = self.library.turn(key[1])
+            why = evidence_reason(turn, reading)
+            rejected.update((why,) if why else ())
+            return None if why else turn
+        block = view.block(key[0], key[1])
+        if block is None or (query.kind is not None and block.kind is not query.kind):
             return None
         if query.at is not None:
-            then = state_at(block, self.memory.store.history(layer, block.id), query.at)
+            then = state_at(block, self.memory.store.history(Layer.parse(key[0]), block.id), query.at)
             if then is None:
                 rejected["temporal-invalid"] += 1
                 return None
             block = then
         why = block_reason(block, reading)
-        if why:
-            rejected[why] += 1
-            return None
-        return item_of(layer, block, reading)
-
-    def _turn_item(self, turn: Evidence, reading: Reading, rejected: Counter[str]) -> Found | None:
-        why = evidence_reason(turn, reading)
-        if why:
-            rejected[why] += 1
-            return None
-        return Found(
-            id=turn.id,
-            kind="evidence",
-            title="",
-            text=turn.text,
-            layer="session",
-            date=turn.ts,
-            authority=Authority.USER if turn.origin == "user" else Authority.MODEL,
-            labels=(f"said by {turn.speaker}",),
-            sources=(turn.id,),
-            mention=mention_of(turn.sensitivity),
-        )
-
-    def _suppressed(self, layers: Sequence[Layer]) -> frozenset[str]:
-        """Turns that forgotten or hidden memories came from."""
-        blocks = (block for layer in layers for block in self.library.blocks(layer).values())
-        gone = (block for block in blocks if is_tombstone(block))
-        return frozenset(source for block in gone for source in block.sources)
+        rejected.update((why,) if why else ())
+        return None if why else block
 
     def _other_sides(self, found: Mapping[Key, Found], reading: Reading) -> list[Found]:
         """The proposals that contest a memory that was found: both sides show, labelled. Not in profile `riko`."""
@@ -288,19 +262,19 @@ class Recall:
             )
         return sides
 
-    def _newest(self, layers: Sequence[Layer], query: Query, reading: Reading) -> Page:
+    def _newest(self, view: View, query: Query, reading: Reading) -> Page:
         rejected: Counter[str] = Counter()
-        found: list[Found] = []
-        for layer in layers:
-            for memory_id, block in self.library.blocks(layer).items():
-                if query.topic and fold(block.topic) != fold(query.topic):
-                    continue
-                item = self._item((layer.name, memory_id), reading, query, rejected)
-                if item is not None:
-                    found.append(replace(item, matched=("newest",)))
-        found.sort(key=lambda item: item.id)
-        found.sort(key=lambda item: item.date, reverse=True)
-        return Page(tuple(found[: min(query.limit, MOST)]), len(found), dict(rejected))
+        found: list[_Hit] = []
+        for layer, block in view.blocks():
+            if query.topic and fold(block.topic) != fold(query.topic):
+                continue
+            said = self._eligible((layer.name, block.id), view, reading, query, rejected)
+            if said is not None:
+                found.append(_Hit((layer.name, block.id), said, 0.0, False, ("newest",)))
+        found.sort(key=lambda hit: hit.id)
+        found.sort(key=lambda hit: hit.date, reverse=True)
+        shown = (_item_of_hit(hit, reading) for hit in found[: min(query.limit, MOST)])
+        return Page(tuple(shown), len(found), dict(rejected))
 
     # -- other sources -----------------------------------------------------------------------------------------------
     def _card_hits(self, caller: Caller, query: Query) -> list[Found]:
@@ -359,6 +333,72 @@ class Recall:
 
     def _cache_key(self, caller: Caller) -> str:
         return "\x1f".join((caller.owner, caller.project or "-", caller.preset or "-", caller.session))
+
+
+def _of_kind(scores: dict[Key, float], view: View, query: Query) -> dict[Key, float]:
+    if query.kind is None:
+        return scores
+    found = ((key, view.block(*key)) for key in scores)
+    return {key: scores[key] for key, block in found if block is not None and block.kind is query.kind}
+
+
+def _topic_first(scores: dict[Key, float], view: View, query: Query) -> dict[Key, float]:
+    """The hits of the exact topic alone, where there are at least three; else the whole scope."""
+    if not query.topic:
+        return scores
+    wanted = fold(query.topic)
+    found = ((key, view.block(*key)) for key in scores)
+    inside = {key: scores[key] for key, block in found if block is not None and fold(block.topic) == wanted}
+    return inside if len(inside) >= FEW else scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """An eligible hit before it is put into words: only those that are shown are."""
+
+    key: Key
+    said: Block | Evidence
+    score: float
+    is_exact: bool
+    channels: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return self.said.id
+
+    @property
+    def date(self) -> str:
+        return self.said.ts if isinstance(self.said, Evidence) else self.said.valid_from or self.said.updated_at
+
+    @property
+    def authority(self) -> Authority:
+        if isinstance(self.said, Evidence):
+            return Authority.USER if self.said.origin == "user" else Authority.MODEL
+        return self.said.authority
+
+
+def _item_of_hit(hit: _Hit, reading: Reading) -> Found:
+    matched = ("exact", *hit.channels) if hit.is_exact else hit.channels
+    if isinstance(hit.said, Evidence):
+        item = _item_of_turn(hit.said)
+    else:
+        item = item_of(Layer.parse(hit.key[0]), hit.said, reading)
+    return replace(item, score=hit.score, is_exact=hit.is_exact, matched=matched)
+
+
+def _item_of_turn(turn: Evidence) -> Found:
+    return Found(
+        id=turn.id,
+        kind="evidence",
+        title="",
+        text=turn.text,
+        layer="session",
+        date=turn.ts,
+        authority=Authority.USER if turn.origin == "user" else Authority.MODEL,
+        labels=(f"said by {turn.speaker}",),
+        sources=(turn.id,),
+        mention=mention_of(turn.sensitivity),
+    )
 
 
 def _own_session(caller: Caller) -> Iterable[str]:

@@ -204,7 +204,7 @@ class FileLayer:
         finally:
             os.close(descriptor)
 
-    def stat(self, path: Path) -> os.stat_result:
+    def stat(self, path: str | Path) -> os.stat_result:
         """The file's own state, not that of a link's target."""
         self.look("stat", path)
         return os.stat(path, follow_symlinks=False)  # noqa: PTH116 - the hot path of resolve and search

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, cast
 
 from rlm_memory_host.contracts.memory import FORMAT_VERSION
@@ -66,10 +67,6 @@ class Manifest:
             "format": FORMAT_VERSION,
             "serial": self.serial,
             "audit": [self.audit.seq, self.audit.hash],
-            "files": {
-                name: [state.sha256, state.blocks, state.edited] if state.edited else [state.sha256, state.blocks]
-                for name, state in self.files.items()
-            },
             "bindings": dict(self.bindings),
             "pending": {
                 "files": [[s.layer, s.path, s.temporary, s.before, s.after] for s in self.pending.files],
@@ -77,7 +74,16 @@ class Manifest:
                 "audit": [dict(row) for row in self.pending.audit],
             },
         }
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n"
+        rest = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        files = ",".join([_entry(name, state) for name, state in self.files.items()])
+        return f'{rest[:-1]},"files":{{{files}}}}}\n'.encode()
+
+
+@lru_cache(maxsize=16_384)
+def _entry(name: str, state: FileState) -> str:
+    """One file's state as JSON; remembered, since a change touches few files of many."""
+    values = [state.sha256, state.blocks, state.edited] if state.edited else [state.sha256, state.blocks]
+    return f"{json.dumps(name, ensure_ascii=False)}:{json.dumps(values, separators=(',', ':'))}"
 
 
 def parse(data: bytes) -> Manifest:

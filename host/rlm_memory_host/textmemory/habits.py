@@ -20,7 +20,7 @@ from typing import Final, Literal, cast
 
 from rlm_memory_host.storage.tokens import normalise
 from rlm_memory_host.textmemory.polarity import is_negative
-from rlm_memory_host.textmemory.quotes import own_statements
+from rlm_memory_host.textmemory.quotes import own_statements, without_quoted
 from rlm_memory_host.textmemory.sentences import features, fold, jaccard
 
 THRESHOLD: Final = 3
@@ -91,10 +91,10 @@ class Habit:
 
 
 def detect(message: str) -> tuple[str, ...]:
-    """The corrections in one message of the user: own, unquoted statements of at most 400 characters."""
+    """The corrections in one message of the user: own statements of at most 400 characters, the cue not in quotes."""
     found: list[str] = []
     for text in own_statements(message):
-        shaped = normalise(text).replace("’", "'")
+        shaped = normalise(without_quoted(text)).replace("’", "'")
         if len(text) > MAX_SEGMENT or _NOT_ABOUT_WORK.search(shaped):
             continue
         if _ENGLISH.search(shaped) or _CHINESE.search(shaped):

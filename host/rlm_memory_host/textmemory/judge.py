@@ -108,7 +108,10 @@ def judge(new: Said, on_file: Sequence[Said]) -> Judgement:
         return Judgement(Relation.NEW, 0.78, 3)
     target = max(on_file, key=lambda old: subject_overlap(new, old) + overlap(features(new.body), features(old.body)))
     if subject_overlap(new, target) < SUBJECT_FLOOR and fold(new.title) != fold(target.title):
-        return Judgement(Relation.NEW, 0.78, 3)
+        same = next((old for old in on_file if _is_of_one_person(new, old)), None)
+        if same is None:
+            return Judgement(Relation.NEW, 0.78, 3)
+        target = same
     clashes = contradictions(new, target)
     if clashes:
         if all(clash.has_cue for clash in clashes):
@@ -130,6 +133,14 @@ def _compatible(new: Said, old: Said) -> Judgement:
     if new_cues(new.body, old.body) and body >= BODY_UPDATES:
         return Judgement(Relation.UPDATE, 0.84, 6, old.id)
     return Judgement(Relation.CONFLICT, 0.80, 7, old.id)
+
+
+def _is_of_one_person(new: Said, old: Said) -> bool:
+    """Whether both say where one person lives or works, or what they are called, under whichever title."""
+    if fold(new.topic) != fold(old.topic):
+        return False
+    mine, theirs = predicates.single_valued(new.body), predicates.single_valued(old.body)
+    return any(predicates.are_of_one_person(one, two) for one in mine for two in theirs)
 
 
 def _is_over_time(new: Said, old: Said) -> bool:

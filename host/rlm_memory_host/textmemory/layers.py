@@ -97,20 +97,20 @@ class Roots:
     # -- checks --------------------------------------------------------------------------------------------------------
     def _walk(self, layer: Layer, top: Path, parts: Iterable[str]) -> os.stat_result | None:
         """The state of the last component; None when it is not there yet."""
-        here = top
+        here = str(top)
         state = self._lstat(here)
         if state is not None and not stat.S_ISDIR(state.st_mode):
-            self._refuse(layer, "ROOT_NOT_A_FOLDER", here)
+            self._refuse(layer, "ROOT_NOT_A_FOLDER", Path(here))
         for part in parts:
-            here = here / part
+            here = f"{here}{os.sep}{part}"
             state = self._lstat(here)
             if state is None:
                 return None
             if stat.S_ISLNK(state.st_mode):
-                self._refuse(layer, "LINK_IN_PATH", here)
+                self._refuse(layer, "LINK_IN_PATH", Path(here))
         return state
 
-    def _lstat(self, path: Path) -> os.stat_result | None:
+    def _lstat(self, path: str | Path) -> os.stat_result | None:
         try:
             return self._files.stat(path)
         except (FileNotFoundError, NotADirectoryError):

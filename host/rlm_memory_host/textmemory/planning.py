@@ -35,7 +35,7 @@ from rlm_memory_host.textmemory import gates, rows
 from rlm_memory_host.textmemory.judge import Judgement, Relation, refined, remaining, updated
 from rlm_memory_host.textmemory.notes import Ready, Recorded
 from rlm_memory_host.textmemory.sentences import fold
-from rlm_memory_host.textmemory.shortlist import said_of
+from rlm_memory_host.textmemory.shelves import said_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,13 @@ def collecting(sentence: str) -> frozenset[str]:
 _STEMS: Final = {"likes": "like", "loves": "love", "enjoys": "enjoy", "speaks": "speak", "喜爱": "喜欢", "会讲": "会说"}
 
 
+def are_of_one_person(one: Predicate, two: Predicate) -> bool:
+    """Whether two predicates say the same thing about a person, as far as their subjects tell."""
+    if one.name != two.name or one.name not in ("lives_in", "works_at", "named"):
+        return False
+    return not one.subject or not two.subject or bool(one.subject & two.subject)
+
+
 def differ(new: Predicate, old: Predicate) -> bool:
     """Whether the same predicate of the same subject has another value now (one being a part of the other is none)."""
     if new.name != old.name or new.past != old.past:

@@ -47,7 +47,7 @@ _MAIL: Final = re.compile(
 _PASTED: Final = re.compile(
     r"^\s*(?:[\[(]?\d{4}-\d\d-\d\d[T ]|[\[(]?\d{1,2}:\d\d(?::\d\d)?[\])]?\s|(?:debug|info|warn(?:ing)?"
     r"|error|trace|fatal)\b[:\s\]]"
-    r"|\[(?:debug|info|warn(?:ing)?|error)\]|(?:user|human|assistant|system|ai|me|customer|client)\s*[:：]|"
+    r"|\[(?:debug|info|warn(?:ing)?|error)\]|(?:user|human|assistant|system|ai|me|customer|client)(?:\s+(?:said|says|wrote|asked))?\s*[:：]|"
     r"(?:用户|助手|系统|客户|我)(?:说)?\s*[:：]|[$%#>]\s+\S|>>>\s|In \[\d+\]:|Traceback )",
     re.IGNORECASE,
 )
@@ -178,6 +178,14 @@ def statements(message: str) -> list[Statement]:
 def own_statements(message: str) -> list[str]:
     """The sentences that are the user's own statements."""
     return [statement.text for statement in statements(message) if statement.own]
+
+
+def without_quoted(text: str) -> str:
+    """A sentence with what stands in quotation marks taken out: what is left is said and not reported."""
+    kept = text
+    for start, end in sorted(_quoted_spans(text, []), reverse=True):
+        kept = f"{kept[:start]} {kept[end:]}"
+    return kept
 
 
 def _judged(sentence: Sentence, pasted: list[tuple[int, int]], spoken: list[tuple[int, int]]) -> Statement:

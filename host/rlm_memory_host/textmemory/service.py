@@ -22,7 +22,6 @@ from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.memory import (
     HABIT,
     Authority,
-    Block,
     Caller,
     Layer,
     LayerKind,
@@ -45,7 +44,7 @@ from rlm_memory_host.textmemory.judging import relate
 from rlm_memory_host.textmemory.lifting import plan_lift
 from rlm_memory_host.textmemory.notes import Note, Ready, Recorded, prepare
 from rlm_memory_host.textmemory.planning import Context, Plan
-from rlm_memory_host.textmemory.shortlist import Shortlist, is_comparable, said_of
+from rlm_memory_host.textmemory.shelves import Shelves, is_comparable, said_of
 from rlm_memory_host.textmemory.tombstones import standing_against
 from rlm_memory_host.textmemory.validity import is_current, stamp
 
@@ -89,7 +88,7 @@ class TextMemory:
         self.parts = parts
         self.activity = Activity()
         self.judge_fallback = ""
-        self._shortlist = Shortlist()
+        self.shelves = Shelves(parts.store)
 
     @property
     def store(self) -> TextStore:
@@ -179,7 +178,8 @@ class TextMemory:
         raise AssertionError("unreachable")
 
     def _plan(self, ready: Ready, context: Context, outcome: Outcome, scope_note: str, caller: Caller) -> Plan:
-        gone = standing_against(self._all_blocks(caller, context.layer), ready.writer, ready.body, ready.title)
+        seen = self.shelves.view((context.layer, *self.layers(caller)))
+        gone = standing_against(seen.gone(), ready.writer, ready.body, ready.title)
         if gone is not None:
             return planning.plan_tombstoned(ready, gone, context)
         if outcome is not Outcome.ACTIVE:
@@ -189,15 +189,11 @@ class TextMemory:
         lifted = plan_lift(ready, snapshot.blocks, context)
         if lifted is not None:
             return lifted
-        near = self._shortlist.near(snapshot, ready.said, is_comparable)
+        near = self.shelves.view_of(snapshot).near(ready.said, is_comparable)
         ruling = relate(ready.said, [said_of(block) for block in near], self.parts.model)
         self.judge_fallback = ruling.fallback
         target = next((block for block in near if block.id == ruling.judgement.target), None)
         return planning.plan_active(ready, ruling.judgement, target, context, scope_note)
-
-    def _all_blocks(self, caller: Caller, written: Layer) -> list[Block]:
-        layers = dict.fromkeys((written, *self.layers(caller)))
-        return [block for layer in layers for block in self.store.snapshot(layer).blocks]
 
     def committed(
         self,

@@ -50,13 +50,14 @@ from rlm_memory_host.storage import names, ndjson, topics
 from rlm_memory_host.storage.auditlog import OnFault, make_durable
 from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.journal import Journal, NewFile, utc_now
-from rlm_memory_host.storage.manifest import FileState
+from rlm_memory_host.storage.manifest import FileState, Manifest
 from rlm_memory_host.storage.topics import TopicFile
 from rlm_memory_host.textmemory import digests
 from rlm_memory_host.textmemory.layers import Roots
 from rlm_memory_host.textmemory.topicset import EMPTY_HASH, Judge, TopicSet
 
 _HISTORY = ".history"
+_DERIVED_BYTES = 1 << 30
 
 
 def _no_fault(_feature: str, _code: str) -> None:
@@ -108,7 +109,7 @@ class MarkdownStore:
     def snapshot(self, layer: Layer) -> Snapshot:
         """All served blocks of a layer and the revision for a compare-and-swap."""
         with self._reading(layer) as held:
-            return Snapshot(layer, held.blocks(), held.revision())
+            return Snapshot(layer, held.blocks(), held.revision(), held.files())
 
     def get(self, layer: Layer, memory_id: str) -> Located | None:
         """One served block."""
@@ -202,6 +203,20 @@ class MarkdownStore:
             if int(row.get("seq", 0)) > after:
                 yield _evidence(row)
 
+    def derived(self, name: str) -> bytes | None:
+        """A file of `derived/`."""
+        try:
+            return self.files.read_all(self.folder / "derived" / name, _DERIVED_BYTES)
+        except OSError:
+            return None
+
+    def keep_derived(self, name: str, data: bytes) -> None:
+        """Keep a file of `derived/`: it can be deleted at any time."""
+        try:
+            ndjson.replace(self.files, make_durable(self.files, self.folder / "derived") / name, data, durable=False)
+        except (HostError, OSError):
+            return
+
     # -- writing -------------------------------------------------------------------------------------------------------
     @contextmanager
     def lock(self) -> Generator[None]:
@@ -214,16 +229,31 @@ class MarkdownStore:
         with self.journal.lock(), self._lock:
             named = (*transaction.revisions, *(write.layer for write in transaction.writes))
             looked = {layer: self._looked(layer) for layer in dict.fromkeys(named)}
-            for layer, revision in transaction.revisions.items():
-                if looked[layer].revision() != revision:
-                    raise VersionConflict("the layer has changed since it was read; read it again")
+            self._check_revisions(transaction, looked)
             stored, drafts, history = self._draft(transaction.writes, looked)
+            if not all(looked[layer].is_as_held(self.roots.folder_of(layer), name) for layer, name in drafts):
+                looked = {layer: self._looked(layer, is_exact=True) for layer in looked}
+                self._check_revisions(transaction, looked)
+                stored, drafts, history = self._draft(transaction.writes, looked)
             new = [*history, *(_new_file(layer, name, file) for (layer, name), file in drafts.items())]
             rows = [(row.log, row.row) for row in transaction.rows]
             if new or rows or transaction.notes:
-                self.journal.commit(new, rows, transaction.notes)
-            self._take_over(drafts)
+                before = self.journal.manifest()
+                after = self.journal.commit(new, rows, transaction.notes)
+                self._take_over(drafts)
+                self._follow(before, after)
             return tuple(stored)
+
+    def _check_revisions(self, transaction: Transaction, looked: Mapping[Layer, TopicSet]) -> None:
+        for layer, revision in transaction.revisions.items():
+            if looked[layer].revision() != revision:
+                raise VersionConflict("the layer has changed since it was read; read it again")
+
+    def _follow(self, before: Manifest, after: Manifest) -> None:
+        """Spare the next look what this store has just done itself."""
+        if self.journal.manifest() is after:
+            for layer, held in self._sets.items():
+                held.follow(self.roots.folder_of(layer), before, after)
 
     def accept_edits(self, note: AuditNote, names_of: Sequence[tuple[Layer, str]] | None = None) -> tuple[str, ...]:
         """Take hand edits (all, or those of the given files) as the operator's word; returns the files' names."""
@@ -309,10 +339,10 @@ class MarkdownStore:
         with self._lock:
             yield held
 
-    def _looked(self, layer: Layer) -> TopicSet:
+    def _looked(self, layer: Layer, *, is_exact: bool = False) -> TopicSet:
         """The layer as it is now; the journal's lock is held."""
         held, folder = self._opened(layer)
-        if held.look(folder, self.journal.manifest):
+        if held.look(folder, self.journal.manifest, is_exact=is_exact):
             self._record_edits(held)
         return held
 
@@ -374,7 +404,7 @@ class MarkdownStore:
                 return replace(block, topic=file.topic), before
             self._check_suspect(held, name)
             drafts[name] = file.removed(block.id)
-        elif len(held.blocks()) >= LAYER_CAPACITY:
+        elif held.count() >= LAYER_CAPACITY:
             raise LimitExceeded(f"the layer holds {LAYER_CAPACITY:,} memories, its limit", "LAYER_FULL")
         name, file = held.place_for(block.topic, drafts)
         self._check_suspect(held, name)

@@ -14,7 +14,8 @@ Source: design page "The memory model", Storage, Hand edits.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -41,6 +42,10 @@ Judge = Callable[[Block], str]
 """The guard on load: "" to serve, `instruction_like` to serve flagged, else the code to quarantine under."""
 Identity = tuple[int, int, int, int]
 EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
+MANY: Final = 32
+"""Files from which on a folder is not listed again at every look."""
+PAUSE: Final = 25.0
+"""Times as long as it took for which a listing of many files counts: an edit by hand shows that much later."""
 
 
 @dataclass(slots=True)
@@ -78,15 +83,30 @@ class TopicSet:
         self._differs = False
         self._duplicates: list[Problem] = []
         self._revision: str | None = None
+        self._listed: tuple[tuple[str, str, int], ...] | None = None
+        self._topics: dict[str, list[tuple[int, str]]] | None = None
+        self._stems: dict[str, str] = {}
+        self._folder_state: tuple[int, int] = (0, 0)
+        self._listed_until = 0.0
 
     # -- looking -------------------------------------------------------------------------------------------------------
-    def look(self, folder: Path, manifest: Callable[[], Manifest]) -> bool:
+    def look(self, folder: Path, manifest: Callable[[], Manifest], *, is_exact: bool = False) -> bool:
         """Read what changed since the last look; whether a file differs from what the manifest knows.
 
         `manifest` is called after the files were read, so that a writer's new file never looks like a hand edit for
-        having been faster than its manifest's reader.
+        having been faster than its manifest's reader. Of many files that were all listed just now only what another
+        process or a rename changed is seen, unless `is_exact`.
         """
+        state = self._state_of(folder)
+        if not is_exact and state == self._folder_state and time.monotonic() < self._listed_until:
+            known = manifest()
+            if known is self._compared:
+                return self._differs
+        began = time.monotonic()
         found, problems = self._scan(folder)
+        took = time.monotonic() - began
+        is_long = len(found) > MANY and not problems
+        self._folder_state, self._listed_until = state, (began + PAUSE * took if is_long else 0.0)
         changed: dict[str, tuple[Identity, bytes]] = {}
         for name, identity in found.items():
             held = self.held.get(name)
@@ -101,10 +121,12 @@ class TopicSet:
             self._forget_derived()
         for name in gone:
             del self.held[name]
+            self._topics = None
         for name, (identity, raw) in changed.items():
             if len(raw) > topics.MAX_FILE_BYTES:
                 problems.append(Problem(self.layer.name, name, 1, "FILE_TOO_LARGE"))
                 self.held.pop(name, None)
+                self._topics = None
                 continue
             self.held[name] = self._hold(name, identity, raw)
         if changed:
@@ -115,6 +137,22 @@ class TopicSet:
         self._differs = self._compare(known)
         self._compared = known
         return self._differs
+
+    def is_as_held(self, folder: Path, name: str) -> bool:
+        """Whether a file on disk is the one that was read (or there is none, where there was none)."""
+        held = self.held.get(name)
+        try:
+            state = self._files.stat(folder / name)
+        except FileNotFoundError:
+            return held is None
+        return held is not None and held.identity == (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+    def _state_of(self, folder: Path) -> tuple[int, int]:
+        try:
+            state = self._files.stat(folder)
+        except OSError:
+            return 0, 0
+        return state.st_ino, state.st_mtime_ns
 
     def _scan(self, folder: Path) -> tuple[dict[str, Identity], list[Problem]]:
         found: dict[str, Identity] = {}
@@ -133,6 +171,7 @@ class TopicSet:
         """Files in the order of their topics' names and parts, so that every process serves in one order."""
         ordered = sorted(self.held, key=lambda name: names.split_name(name) or (name, 0))
         self.held = {name: self.held[name] for name in ordered}
+        self._topics = None
 
     def _hold(self, name: str, identity: Identity, raw: bytes) -> Held:
         sha256 = hashlib.sha256(raw).hexdigest()
@@ -181,6 +220,18 @@ class TopicSet:
         if self._merged is None:
             self._merge()
         return self._merged or ()
+
+    def files(self) -> tuple[tuple[str, str, int], ...]:
+        """(name, SHA-256, blocks) of each file, as `blocks` has them; () where one id is in two files."""
+        self.blocks()
+        if self._listed is None:
+            listed = ((name, held.sha256, len(self._served(held))) for name, held in self.held.items())
+            self._listed = () if self._duplicates else tuple(listed)
+        return self._listed
+
+    def count(self) -> int:
+        """How many blocks are served."""
+        return len(self._where) if self._is_where_known else len(self.blocks())
 
     def get(self, memory_id: str) -> Located | None:
         """One served block."""
@@ -258,6 +309,7 @@ class TopicSet:
         self._merged = None
         self._is_where_known = False
         self._revision = None
+        self._listed = None
         self.changes += 1
 
     # -- edits ---------------------------------------------------------------------------------------------------------
@@ -289,6 +341,12 @@ class TopicSet:
                 file = file.replaced(replace(block, authority=Authority.OPERATOR))
         return file
 
+    def follow(self, folder: Path, before: Manifest, after: Manifest) -> None:
+        """After a commit of this store whose files were `put`: nothing else differs between the two manifests."""
+        if self._compared is before:
+            self._compared = after
+            self._folder_state = self._state_of(folder)
+
     def put(self, name: str, file: TopicFile, sha256: str, identity: Identity) -> None:
         """Take over what was just written, without reading it again."""
         was_known = self._is_where_known and not self._duplicates
@@ -312,13 +370,12 @@ class TopicSet:
         Raises LimitExceeded (TOO_MANY_TOPICS).
         """
         key = names.topic_key(topic)
-        taken: dict[str, str] = {}
-        parts: list[tuple[int, str]] = []
-        for name, file in self._contents(drafts):
+        topics_of, taken = self._places()
+        parts = list(topics_of.get(key, ()))
+        for name, file in drafts.items():
             stem, part = names.split_name(name) or (name, 1)
-            theirs = names.topic_key(file.topic)
-            taken[stem] = theirs
-            if theirs == key:
+            taken = {**taken, stem: names.topic_key(file.topic)}
+            if taken[stem] == key and (part, name) not in parts:
                 parts.append((part, name))
         if parts:
             part, name = max(parts)
@@ -334,8 +391,12 @@ class TopicSet:
         stem = plain if plain and plain not in taken else marked
         return names.part_name(stem, 1), topics.new_file(topic, self.layer.kind)
 
-    def _contents(self, drafts: dict[str, TopicFile]) -> Iterator[tuple[str, TopicFile]]:
-        for name, held in self.held.items():
-            if name not in drafts:
-                yield name, held.file
-        yield from drafts.items()
+    def _places(self) -> tuple[dict[str, list[tuple[int, str]]], dict[str, str]]:
+        """(the parts and files of each topic, the topic of each stem), by the topics' keys."""
+        if self._topics is None:
+            self._topics, self._stems = {}, {}
+            for name, held in self.held.items():
+                stem, part = names.split_name(name) or (name, 1)
+                key = self._stems[stem] = names.topic_key(held.file.topic)
+                self._topics.setdefault(key, []).append((part, name))
+        return self._topics, self._stems

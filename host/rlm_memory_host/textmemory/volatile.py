@@ -33,6 +33,7 @@ class VolatileStore:
         self.unavailable: set[Layer] = set()
         self.audit: list[AuditNote] = []
         self._blocks: dict[Layer, dict[str, Block]] = {}
+        self._derived: dict[str, bytes] = {}
         self._revisions: dict[Layer, int] = {}
         self._history: dict[str, list[HistoryEntry]] = {}
         self._rows: dict[Log, dict[str, Mapping[str, Any]]] = {log: {} for log in Log}
@@ -110,6 +111,14 @@ class VolatileStore:
     def changes(self) -> int:
         """As the port says."""
         return sum(self._revisions.values())
+
+    def derived(self, name: str) -> bytes | None:
+        """As the port says."""
+        return self._derived.get(name)
+
+    def keep_derived(self, name: str, data: bytes) -> None:
+        """As the port says."""
+        self._derived[name] = data
 
     def lock(self) -> AbstractContextManager[None]:
         """As the port says."""
