@@ -1,6 +1,7 @@
 """The store against other tools that keep results, on the same bytes in one interleaved run.
 
-    ./dev run python benchmarks/peers.py [--rounds N] [--cards N] [--folder DIR] [--csv FILE] [--only NAME ...]
+    ./dev run python benchmarks/peers.py [--rounds N] [--cards N] [--folder DIR] [--csv FILE [--compare]]
+        [--only NAME ...]
 
 Each tool gets an environment of its own (made with uv below a temporary folder, from the package index that is set up)
 and a process of its own, and does the same work in turn, round by round: keep a file's bytes, keep the same bytes
@@ -8,13 +9,13 @@ again, get them back, and find one of N results by a word. `cp+fsync` is the phy
 What the tools promise differs, and the table's notes say how: only the store flushes to disk and verifies what it
 gives back.
 
-Prints a Markdown table of medians and, with `--csv FILE`, appends rows (revision, work, case, figure, value).
+Prints a Markdown table of medians (wall / CPU milliseconds) and of CPU against `cp+fsync` in the same round; with
+`--csv FILE` appends rows, and with `--compare` sets them beside the revision before (`revisions`).
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
@@ -27,6 +28,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
+
+import revisions
 
 SIZES = {"1 KiB": 1 << 10, "1 MiB": 1 << 20, "100 MiB": 100 << 20}
 PACKAGES = {"diskcache": ["diskcache"], "joblib": ["joblib"], "pins": ["pins"], "mlflow": ["mlflow"]}
@@ -286,6 +289,7 @@ def main() -> None:
     parser.add_argument("--cards", type=int, default=300, help="results among which one is searched")
     parser.add_argument("--folder", type=Path, help="where to work (on the disk to be measured)")
     parser.add_argument("--csv", type=Path, help="append the figures to this file")
+    parser.add_argument("--compare", action="store_true", help="with --csv: beside the revision before")
     parser.add_argument("--only", nargs="*", choices=[*SUBJECTS], default=[*SUBJECTS])
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -304,11 +308,16 @@ def main() -> None:
         for each in served.values():
             each.close()
         shutil.rmtree(folder)
-    report(found, given.only, given.csv)
+    rows = report(found, given.only)
+    if given.csv:
+        revisions.append(given.csv, rows)
+        if given.compare:
+            print("\n" + revisions.comparison(given.csv))
 
 
-def report(found: dict[tuple[str, str], list[Any]], names: list[str], path: Path | None) -> None:
-    rows = []
+def report(found: dict[tuple[str, str], list[Any]], names: list[str]) -> list[revisions.Row]:
+    """Print the tables; the rows for the CSV."""
+    rows: list[revisions.Row] = []
     print(f"| wall / CPU ms, medians | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
     for work in dict.fromkeys(work for work, _ in found):
         cells = []
@@ -323,15 +332,28 @@ def report(found: dict[tuple[str, str], list[Any]], names: list[str], path: Path
             cells.append(" / ".join(f"{value:.3g}" for value in figures) or "-")
         print(f"| {work} | {' | '.join(cells)} |")
     print("\n" + "\n".join(f"- {name}: {NOTES[name]}" for name in names))
-    if path is not None:
-        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-        revision = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-        is_new = not path.exists()
-        with path.open("a", newline="") as file:
-            table = csv.writer(file)
-            if is_new:
-                table.writerow(["revision", "work", "case", "figure", "value"])
-            table.writerows([revision, *row] for row in rows)
+    rows += against_the_limit(found, names)
+    return rows
+
+
+def against_the_limit(found: dict[tuple[str, str], list[Any]], names: list[str]) -> list[revisions.Row]:
+    """How many times the limit's wall and CPU each took, as medians of ratios within a round."""
+    rows: list[revisions.Row] = []
+    if "cp+fsync" not in names:
+        return rows
+    others = [name for name in names if name != "cp+fsync"]
+    print(f"\n| times cp+fsync, wall / CPU | {' | '.join(others)} |\n|---|{'---|' * len(others)}")
+    for work in dict.fromkeys(work for work, _ in found if work.startswith("record")):
+        cells: list[str] = []
+        for name in others:
+            ratios: list[float] = []
+            for kind in ("wall", "cpu"):
+                pairs = zip(found[work, name], found[work, "cp+fsync"], strict=True)
+                ratios.append(statistics.median(one[kind] / max(limit[kind], 1e-3) for one, limit in pairs))
+                rows.append((work, name, f"{kind} / cp+fsync", round(ratios[-1], 4)))
+            cells.append(" / ".join(f"{ratio:.3g}" for ratio in ratios))
+        print(f"| {work} | {' | '.join(cells)} |")
+    return rows
 
 
 if __name__ == "__main__":

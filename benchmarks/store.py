@@ -1,16 +1,17 @@
 """How fast the store is, in ratios against plain tools on the same disk, interleaved in one run.
 
-    ./dev run python benchmarks/store.py [--rounds N] [--folder DIR] [--cards N ...] [--csv FILE]
+    ./dev run python benchmarks/store.py [--rounds N] [--folder DIR] [--cards N ...] [--indexed N ...]
+        [--csv FILE [--compare]]
 
-Prints a Markdown table and, with `--csv FILE`, appends rows (revision, work, case, figure, value) that can be compared
-across revisions. Ratios are medians of ratios within a round, so a loaded machine shifts both sides; the CPU columns
-hold where the wall's do not.
+`--cards` plants so many card files and measures the whole store over them; `--indexed` makes so many documents in an
+index alone, for sizes whose files nobody wants to wait for. Prints Markdown tables; with `--csv FILE` appends rows, and
+with `--compare` sets them beside the revision before (`revisions`). Ratios are medians of ratios within a round, so a
+loaded machine shifts both sides; the CPU columns hold where the wall's do not.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
@@ -25,11 +26,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import revisions
 from rlm_memory_host.artifacts import ArtifactStore
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import Bounds, RecordRequest, SearchRequest
 from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.storage import index_file
+from rlm_memory_host.storage.files import FileLayer
+from rlm_memory_host.storage.index import Index
+from rlm_memory_host.storage.index_build import Builder, build
+from rlm_memory_host.storage.index_packed import PackedPart
+from rlm_memory_host.storage.ranking import Document, Query
 
+KINDS = ("wall ms", "cpu ms")
+ADDED = 40
+"""Results that are recorded over the planted cards."""
 SIZES = {"1 KiB": 1 << 10, "1 MiB": 1 << 20, "100 MiB": 100 << 20}
 
 
@@ -120,17 +131,6 @@ def table(work: str, case: str, figures: dict[str, float]) -> None:
         print(f"\n**{work}**\n\n| case | figures |\n|---|---|")
     print(f"| {case} | " + ", ".join(f"{name} {value:g}" for name, value in figures.items()) + " |", flush=True)
     ROWS.extend((work, case, name, round(value, 4)) for name, value in figures.items())
-
-
-def write_csv(path: Path) -> None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    revision = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        rows = csv.writer(file)
-        if is_new:
-            rows.writerow(["revision", "work", "case", "figure", "value"])
-        rows.writerows([revision, *row] for row in ROWS)
 
 
 def compare(name: str, rounds: list[dict[str, tuple[float, float]]], against: dict[str, int]) -> None:
@@ -247,6 +247,7 @@ def one_start(folder: Path, queries: int) -> None:
             ("the newest", ""),
         ):
             times.setdefault(name, []).append(timed(lambda q=query: store.search(scope, SearchRequest(q))))
+    adding = [adding_one(store, scope, number) for number in range(ADDED if queries > 1 else 0)]
     store.close()
     report = {
         name: {
@@ -255,7 +256,21 @@ def one_start(folder: Path, queries: int) -> None:
         }
         for name, some in times.items()
     }
-    print(json.dumps({"start": start, "numpy": import_cost, "memory": memory, "searches": report}))
+    print(json.dumps({"start": start, "numpy": import_cost, "memory": memory, "searches": report, "adding": adding}))
+
+
+def adding_one(store: ArtifactStore, scope: Scope, number: int) -> list[float]:
+    """Wall and CPU of a record of 100 bytes, and of the search right after it that has to find it."""
+    assert scope.exports is not None
+    scope.exports.mkdir(parents=True, exist_ok=True)
+    path = scope.exports / "added"
+    path.write_bytes(b"%100d" % number)
+    asked = RecordRequest(path, f"added {number}", "words of it", fingerprint(f"added {number}"), "bench", "v1")
+    recording = timed(lambda: store.record(scope, asked))
+    found: list[int] = []
+    searching = timed(lambda: found.append(store.search(scope, SearchRequest(f"added {number}")).total))
+    assert found[0]
+    return [*recording, *searching]
 
 
 def quantile(values: list[float], at: float) -> float:
@@ -287,10 +302,65 @@ def measure_search(bench: Bench, cards: int) -> None:
             "numpy import ms": warm["numpy"][0],
         },
     )
+    for at, name in ((0, "record one more"), (2, "find it right after")):
+        figures = {kind: quantile([one[at + side] for one in warm["adding"]], 0.5) for side, kind in enumerate(KINDS)}
+        table(f"adding to {cards:,} cards", name, figures)
     for name, times in warm["searches"].items():
         (wall, wall99), (cpu, cpu99) = times["wall"], times["cpu"]
         figures = {"wall ms": wall, "wall p99": wall99, "cpu ms": cpu, "cpu p99": cpu99}
         table(f"search, {cards:,} cards", name, figures)
+
+
+def measure_index(folder: Path, size: int) -> None:
+    """An index without a store: packing, loading, searching, newest cards over it. Runs in this process."""
+    work, path = f"index alone, {size:,} cards", folder / "alone.index"
+    words = [f"word{number}" for number in range(4_000)]
+
+    def add(to: Builder | Index, number: int) -> None:
+        key = ids.artifact_id(fingerprint(number))
+        moment = f"2026-08-21T10:{number // 60_000 % 60:02}:{number // 1_000 % 60:02}.{number % 1_000:03}Z"
+        facets = (f"artifact_id:{key}", f"query_fingerprint:{number}", "source:bench", f"tag:t{number % 50}")
+        shares = {words[(number * 7 + step * step * 13) % len(words)]: 1.0 for step in range(60)}
+        to.add(Document("exp_" + key[4:], moment, key, 1), facets, {"run": 2.0, str(number): 1.5} | shares)
+
+    builder = Builder()
+    for number in range(size):
+        add(builder, number)
+    arrays: list[Any] = []
+    packing = timed(lambda: arrays.append(builder.arrays()))
+    index_file.save(FileLayer(), path, arrays.pop(), {})
+    loaded: list[Any] = []
+    loading = timed(lambda: loaded.append(index_file.load(FileLayer(), path)))
+    index = Index(PackedPart(loaded.pop()[0]))
+    table(work, "pack", dict(zip(KINDS, packing, strict=True)))
+    table(work, "load", dict(zip(KINDS, loading, strict=True)) | {"MiB": path.stat().st_size >> 20})
+    for state in ("packed", "with the newest over it"):
+        if state != "packed":
+            newest = max(512, size >> 6)
+            adding = timed(lambda newest=newest: [add(index, size + number) for number in range(newest)])
+            table(work, f"add one of {newest:,}", {"cpu ms": adding[1] / newest})
+        for name, ask in (
+            ("one card's number", lambda n: Query((f"{n * 37}",))),
+            ("two words", lambda n: Query((f"word{n}", f"word{n * 3}"))),
+            ("a word of every card", lambda _: Query(("run",))),
+            ("that and two more", lambda n: Query(("run", f"word{n}", f"word{n + 9}"))),
+            ("that, with a tag", lambda n: Query(("run",), (), (f"tag:t{n % 50}",))),
+            ("a beginning", lambda _: Query(("wor",), words=(("wor",),))),
+            ("the newest", lambda _: Query()),
+        ):
+            times = [timed(lambda n=n, ask=ask: index.search(ask(n), 10)) for n in range(200)]
+            sides = [sorted(one[side] for one in times) for side in (0, 1)]
+            figures = {
+                f"{kind} {mark}": quantile(some, at)
+                for kind, some in zip(("wall", "cpu"), sides, strict=True)
+                for mark, at in (("ms", 0.5), ("p99", 0.99))
+            }
+            table(work, f"search {state}, {name}", figures)
+    begun = timed(lambda: loaded.append(index.begin_packing()))
+    repacking = timed(lambda: loaded.append(build(*loaded[0].parts)))
+    ended = timed(lambda: index.end_packing(*loaded))
+    table(work, "pack again, beside the searches", dict(zip(KINDS, repacking, strict=True)))
+    table(work, "of which searches wait", {"wall ms": begun[0] + ended[0]})
 
 
 def main() -> None:
@@ -298,6 +368,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cards", type=int, nargs="*", default=[10_000], help="sizes of the searched projects")
     parser.add_argument("--csv", type=Path, help="append the figures to this file")
+    parser.add_argument("--compare", action="store_true", help="with --csv: beside the revision before")
+    parser.add_argument("--indexed", type=int, nargs="*", default=[], help="documents of an index alone")
     parser.add_argument("--one-start", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--queries", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="where to work (on the disk to be measured)")
@@ -312,11 +384,15 @@ def main() -> None:
         if given.rounds:
             measure_records(bench, given.rounds)
         bench.store.close()
-        for cards in given.cards:
+        for cards in filter(None, given.cards):
             measure_search(bench, cards)
             shutil.rmtree(folder / "store" / "projects" / ids.project_key("cards"))
+        for size in filter(None, given.indexed):
+            measure_index(folder, size)
         if given.csv:
-            write_csv(given.csv)
+            revisions.append(given.csv, ROWS)
+            if given.compare:
+                print("\n" + revisions.comparison(given.csv))
     finally:
         shutil.rmtree(folder)
 

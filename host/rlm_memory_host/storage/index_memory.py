@@ -163,9 +163,10 @@ class MemoryPart:
 
     def beginning(self, word: str, seen: int) -> list[str]:
         """As `ranking.Part.beginning`."""
-        found = [term for term in self.postings if term.startswith(word) and term != word]
-        found.sort(key=lambda term: (len(term.encode()), term))
-        return self._first_living(found, seen)
+        found = (term for term in self.postings if term.startswith(word) and term != word)
+        if self._dead or seen < self.size:
+            found = (term for term in found if self.count(term, seen))
+        return heapq.nsmallest(MOST_SIMILAR, found, key=lambda term: (len(term.encode()), term))
 
     def misspelt(self, word: str, edits: int, seen: int) -> list[str]:
         """As `ranking.Part.misspelt`."""
