@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import generated
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -52,3 +53,12 @@ def test_any_index_comes_back_exactly(index: Any) -> None:
 def test_ten_thousand_frames_come_back_exactly(frame: Any) -> None:
     """The long campaign."""
     exact(frame)
+
+
+def test_an_index_that_pandas_cannot_cut_is_shown_label_by_label() -> None:
+    """pandas 3 fails on a slice of such an index once it has been looked through for repeats."""
+    frame = pd.DataFrame(index=pd.Index([1043, 3, 3, 3, 3, 3]))
+    assert not frame.index.is_unique
+    exact(frame)
+    exact(pd.Series(range(6), index=frame.index))
+    exact(frame.index)

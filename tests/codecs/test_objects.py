@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rlm_memory import codecs, errors
-from rlm_memory.codecs import files, libraries
+from rlm_memory.codecs import files, libraries, preview
 from same import assert_same
 
 pytestmark = pytest.mark.compat
@@ -364,3 +364,16 @@ def test_a_loaded_frame_can_be_written_to(there_and_back: Callable[..., Any]) ->
     series = there_and_back(frame["f"])
     series.iloc[0] = 9.0
     assert series.tolist() == [9.0, 2.0]
+
+
+def test_a_preview_that_cannot_be_made_fails_no_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A library that fails on showing a value leaves the file and the facts; the preview is left out."""
+    frame = pd.DataFrame({"a": [1, 2]})
+
+    def fail(*_: Any) -> Any:
+        raise AttributeError("no such zone")
+
+    monkeypatch.setattr(preview, "cell", fail)
+    encoded = codecs.encode(frame, tmp_path)
+    assert encoded.preview is None
+    assert_same(frame, codecs.decode(encoded.path, encoded.media_type))

@@ -54,6 +54,13 @@ class MySeries(pd.Series):
         return MySeries
 
 
+def MyIndex(values: Any) -> Any:
+    """An index of a class of one's own, made as pandas makes its own."""
+    made = pd.Index(values)
+    made.__class__ = type("MyIndex", (pd.Index,), {"__module__": __name__})
+    return made
+
+
 class MyArray(np.ndarray[Any, Any]):
     pass
 
@@ -105,6 +112,13 @@ def stacked() -> Any:
     return made.stack(z=("x", "y"))
 
 
+def custom_index() -> Any:
+    xr = pytest.importorskip("xarray")
+    kind = type("Own", (xr.indexes.PandasIndex,), {"__module__": __name__})
+    made = xr.Dataset({"t": ("x", [1.0, 2.0])}, coords={"x": [10, 20]})
+    return made.drop_indexes("x").set_xindex("x", kind)
+
+
 def knot() -> list[Any]:
     made: list[Any] = []
     made.append(made)
@@ -136,6 +150,9 @@ ROWS: dict[str, list[Case]] = {
         (lambda: MyFrame({"a": [1]}), lambda back: type(back) is pd.DataFrame),
         (lambda: MySeries([1]), lambda back: type(back) is pd.Series),
         (lambda: np.arange(3).view(MyArray), lambda back: type(back) is np.ndarray),
+        (lambda: MyIndex([1, 2]), lambda back: type(back) is pd.Index),
+        (lambda: pd.DataFrame({"a": [1, 2]}, index=MyIndex([3, 4])), lambda back: type(back.index) is pd.Index),
+        (lambda: pd.DataFrame([[1, 2]], columns=MyIndex(["a", "b"])), lambda back: type(back.columns) is pd.Index),
     ],
     "an extension dtype that is not pandas' own or geopandas'": [(foreign, lambda back: back.dtype == object)],
     "a time zone that no name brings back": [
@@ -183,7 +200,10 @@ ROWS: dict[str, list[Case]] = {
             lambda back: back["l"].dtype == polars().String,
         ),
     ],
-    "xarray MultiIndexes and custom indexes": [(stacked, lambda back: "z" not in back.xindexes)],
+    "xarray MultiIndexes and custom indexes": [
+        (stacked, lambda back: "z" not in back.xindexes),
+        (custom_index, lambda back: "x" in back.coords),
+    ],
     "JSON: NaN and infinities": [
         (lambda: {"a": math.nan, "b": [math.inf]}, lambda back: back == {"a": None, "b": [None]}),
         (lambda: {"a": (1, 2)}, lambda back: back == {"a": [1, 2]}),
@@ -262,6 +282,23 @@ def test_dateutil_zones_come_back_as_dateutil_zones(key: str, there_and_back: Ca
         assert_same(pd.DataFrame({"t": column}, index=pd.DatetimeIndex(column)), back)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_zones_that_pandas_cannot_read_are_kept_or_refused_by_name(there_and_back: Callable[..., Any]) -> None:
+    """pandas 2 fails on single times in a zone of dateutil 4: values are kept, and shown as what fails."""
+    zone = pytest.importorskip("dateutil.tz").gettz("Europe/Berlin")
+    times = pd.DatetimeIndex(["2030-07-01 12:00"]).tz_localize("UTC").tz_convert(zone)
+    back = there_and_back(pd.DataFrame({"t": times}))
+    assert back["t"].dt.tz == zone
+    assert back["t"].array.asi8.tolist() == times.asi8.tolist()
+    try:
+        list(times)
+    except AttributeError:
+        with pytest.raises(errors.NotExact, match="convert them to one of zoneinfo"):
+            there_and_back(pd.DataFrame([[1]], columns=times))
+    else:
+        assert_same(pd.DataFrame([[1]], columns=times), there_and_back(pd.DataFrame([[1]], columns=times)))
+
+
 def test_pytz_zones_come_back_where_pytz_is_and_else_by_their_key(there_and_back: Callable[..., Any]) -> None:
     """A zone of the same key and a warning where the library is not installed."""
     notes: list[dict[str, Any]] = [{"class": "pytz", "key": "Europe/Berlin"}, {"class": "pytz-fixed", "minutes": 90}]
@@ -303,3 +340,45 @@ def test_the_refusal_of_a_record_is_one_json_line(tmp_path: Path) -> None:
         codecs.encode(objects(Own()), tmp_path)
     assert re.search("lossy=True", str(caught.value))
     json.dumps([str(caught.value), caught.value.where, caught.value.changes])
+
+
+SPARSE = {
+    "int": pd.arrays.SparseArray([7, 7, 1], fill_value=7),
+    "float": pd.arrays.SparseArray([np.nan, -0.0, 0.0, 2.5], fill_value=-0.0),
+    "not nan": pd.arrays.SparseArray([np.nan, 1.0], fill_value=1.0),
+    "bool": pd.arrays.SparseArray([True, False, True], fill_value=True),
+    "time": pd.arrays.SparseArray(
+        np.array(["2030-01-01", "NaT"], dtype="M8[ns]"), fill_value=np.datetime64("2030-01-01", "ns")
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_sparse_columns_keep_a_fill_value_of_ones_own(kind: str, there_and_back: Callable[..., Any]) -> None:
+    """Its type, its sign, and whether it is missing."""
+    frame = pd.DataFrame({"s": SPARSE[kind]})
+    back = there_and_back(frame)
+    assert_same(frame, back)
+    assert type(back["s"].dtype.fill_value) is type(frame["s"].dtype.fill_value)
+    assert repr(back["s"].dtype.fill_value) == repr(frame["s"].dtype.fill_value)
+
+
+ITERATORS: dict[str, Callable[[], Any]] = {
+    "generator": lambda: (n for n in range(3)),
+    "iterator": lambda: iter([1, 2]),
+    "map": lambda: map(str, [1]),
+    "chunks": lambda: iter([pd.DataFrame({"a": [1]})]),
+    "range": lambda: range(3),
+    "set": lambda: {1, 2},
+}
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_what_comes_one_by_one_is_refused_by_name_and_not_consumed(kind: str, tmp_path: Path) -> None:
+    """With the way to record a stream; lossy=True changes nothing about it."""
+    obj = ITERATORS[kind]()
+    for lossy in (False, True):
+        with pytest.raises(errors.Invalid, match=r"no codec for a builtins\..*RecordBatchReader\.from_batches"):
+            codecs.encode(obj, tmp_path, lossy=lossy)
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(obj)) > 0

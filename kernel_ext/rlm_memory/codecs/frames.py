@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from rlm_memory import errors
 from rlm_memory.codecs import axes, columns, found, geometry, listed, notes, tagged
 from rlm_memory.codecs.exact import level_values, plain_array
 from rlm_memory.codecs.layout import Layout
@@ -57,7 +58,15 @@ def _level_proofs(index: Any, levels: list[Stored]) -> list[tuple[str, Any, Stor
 
 
 def _labels(obj: Any) -> list[Any]:
-    return list(obj.columns) if isinstance(obj, pandas().DataFrame) else [obj.name]
+    """The labels one by one, which pandas 2 cannot give in a zone of a dateutil that is newer than itself."""
+    try:
+        return list(obj.columns) if isinstance(obj, pandas().DataFrame) else [obj.name]
+    except Exception as fault:
+        raise errors.NotExact(
+            f"pandas itself cannot read the column labels ({type(fault).__name__}: {str(fault)[:100]}); nothing was "
+            "recorded. Where they are times in a zone of dateutil, convert them to one of zoneinfo.",
+            where="the column labels",
+        ) from fault
 
 
 def _array_of(obj: Any, at: int) -> Any:

@@ -6,13 +6,18 @@ Does not own: summaries, which show no value.
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 from rlm_memory.codecs.libraries import numpy
 
 ROWS, COLUMNS, CELL_CHARACTERS, LABEL_CHARACTERS = 10, 20, 60, 80
 MAX_BYTES = 32 << 10
+
+P = ParamSpec("P")
+Preview = dict[str, Any]
 
 
 def cell(value: Any, limit: int = CELL_CHARACTERS) -> str:
@@ -26,7 +31,29 @@ def cell(value: Any, limit: int = CELL_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def frame_preview(frame: Any, shape: Any) -> dict[str, Any]:
+def never_fails(make: Callable[P, Preview | None]) -> Callable[P, Preview | None]:
+    """A preview that cannot be made is left out: the file is written and proven by then, and it is what counts."""
+
+    @functools.wraps(make)
+    def tried(*args: P.args, **options: P.kwargs) -> Preview | None:
+        try:
+            return make(*args, **options)
+        except Exception:  # values of any class, read by libraries of any version
+            return None
+
+    return tried
+
+
+def _at(values: Any, row: int) -> str:
+    """One value as text; pandas 2 cannot make single times in a zone of a dateutil that is newer than itself."""
+    try:
+        return cell(values[row])
+    except Exception as fault:  # as for the preview as a whole
+        return f"<{type(fault).__name__}>"
+
+
+@never_fails
+def frame_preview(frame: Any, shape: Any) -> Preview:
     """Head of a pandas DataFrame: labels, dtypes, index and cells, all text; `shape` is that of the recorded object."""
     width, height = min(frame.shape[1], COLUMNS), min(len(frame), ROWS)
     # Column by column: cutting a block of rows and columns fails in pandas 2 for big-endian columns.
@@ -36,15 +63,16 @@ def frame_preview(frame: Any, shape: Any) -> dict[str, Any]:
             "kind": "table",
             "columns": [cell(label, LABEL_CHARACTERS) for label in frame.columns[:width]],
             "dtypes": [cell(column.dtype, LABEL_CHARACTERS) for column in columns],
-            "index": [cell(label) for label in frame.index[:height]],
-            "rows": [[cell(column[row]) for column in columns] for row in range(height)],
+            "index": [_at(frame.index, row) for row in range(height)],
+            "rows": [[_at(column, row) for column in columns] for row in range(height)],
             "shape": [int(n) for n in shape],
         }
     )
 
 
-def table_preview(table: Any) -> dict[str, Any]:
-    """Head of an Arrow table."""
+@never_fails
+def table_preview(table: Any, shape: Any) -> Preview:
+    """Head of an Arrow table; `shape` is that of the recorded object."""
     head = table.slice(0, ROWS)
     names = table.column_names[:COLUMNS]
     columns = [head.column(at) for at in range(len(names))]
@@ -54,7 +82,7 @@ def table_preview(table: Any) -> dict[str, Any]:
             "columns": [cell(name, LABEL_CHARACTERS) for name in names],
             "dtypes": [cell(column.type, LABEL_CHARACTERS) for column in columns],
             "rows": [[cell(_value(column[row])) for column in columns] for row in range(head.num_rows)],
-            "shape": [table.num_rows, table.num_columns],
+            "shape": [int(n) for n in shape],
         }
     )
 
@@ -66,7 +94,8 @@ def _value(scalar: Any) -> Any:
         return scalar
 
 
-def array_preview(array: Any) -> dict[str, Any]:
+@never_fails
+def array_preview(array: Any) -> Preview:
     """The first cells of an array, in C order, and its shape."""
     np = numpy()
     head = array.reshape(-1)[:ROWS] if array.ndim <= 1 else array[tuple(slice(0, 1) for _ in range(array.ndim - 2))]
@@ -84,7 +113,7 @@ def array_preview(array: Any) -> dict[str, Any]:
     )
 
 
-def bounded(preview: dict[str, Any]) -> dict[str, Any]:
+def bounded(preview: Preview) -> Preview:
     """Drop rows from the end until the JSON fits."""
     while preview.get("rows") and len(json.dumps(preview)) > MAX_BYTES:
         preview["rows"].pop()

@@ -26,7 +26,7 @@ from rlm_memory.codecs.exact import same_chunked, same_column, same_index
 from rlm_memory.codecs.files import publishing
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import class_of, pandas, pyarrow
-from rlm_memory.codecs.preview import array_preview, cell, frame_preview, table_preview
+from rlm_memory.codecs.preview import Preview, array_preview, cell, frame_preview, never_fails, table_preview
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 from rlm_memory.codecs.stored import Stored
 
@@ -53,9 +53,14 @@ def encode_pandas(obj: Any, folder: Path, terms: Terms) -> Encoded:
         [int(n) for n in obj.shape],
         bounded_names(names),
         summary(obj, names),
-        frame_preview(_shown(obj), obj.shape),
+        _preview(obj),
     )
     return Encoded(path, wire.MEDIA_FRAME, *facts, "frame", terms.changes)
+
+
+@never_fails
+def _preview(obj: Any) -> Preview | None:
+    return frame_preview(_shown(obj), obj.shape)
 
 
 def _shown(obj: Any) -> Any:
@@ -81,7 +86,7 @@ def arrow_facts(path: Path, kind: str, names: list[str], rows: int, head: Any, t
     """The facts of a table of which `head` holds at least the first rows."""
     shown = ", ".join(cell(name, 40) for name in names[:12]) + (", ..." if len(names) > 12 else "")
     text = f"{kind}, {rows:,} rows x {len(names):,} columns: {shown}"
-    preview = {**table_preview(head), "shape": [rows, len(names)]}
+    preview = table_preview(head, [rows, len(names)])
     return Encoded(
         path, wire.MEDIA_FRAME, [rows, len(names)], bounded_names(names), text, preview, "frame", terms.changes
     )

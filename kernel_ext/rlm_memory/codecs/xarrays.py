@@ -71,14 +71,14 @@ def _as_dataset(xr: Any, obj: Any, terms: Terms) -> tuple[Any, dict[str, Any]]:
 
 def _plain_indexes(dataset: Any, terms: Terms) -> Any:
     """Only indexes that a reader makes again from the coordinate of the same name."""
-    pd = need("pandas", PURPOSE)
+    pd, made_again = need("pandas", PURPOSE), need("xarray", PURPOSE).indexes.PandasIndex
     for name, index in list(dataset.xindexes.items()):
         kind = getattr(index, "index", None)
-        if isinstance(kind, pd.Index) and not isinstance(kind, pd.MultiIndex) and dataset[name].dims == (name,):
+        plain = type(index) is made_again and not isinstance(kind, pd.MultiIndex)
+        if plain and dataset[name].dims == (name,):
             continue
-        terms.give_up(
-            f"coordinate {name!r}", f"its index is a {type(kind if kind is not None else index).__name__}", "is dropped"
-        )
+        told = kind if isinstance(kind, pd.MultiIndex) else index
+        terms.give_up(f"coordinate {name!r}", f"its index is a {type(told).__name__}", "is dropped")
         if name in dataset.xindexes:
             dataset = dataset.drop_indexes([key for key in dataset.xindexes if dataset.xindexes[key] is index])
     return dataset.drop_vars(
