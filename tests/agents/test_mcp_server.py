@@ -22,7 +22,7 @@ from hosts import host_says
 from mcp import Client, MCPError
 from mcp_clients import SCRIPT, TOKEN, HttpServer, client_of, parameters
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
 

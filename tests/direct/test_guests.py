@@ -17,7 +17,7 @@ from hosts import host_says
 from rlm_memory_host.attach.guest import GuestSession, open_guest
 from rlm_memory_host.errors import HostError, ToolError
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 StartHost = Callable[..., subprocess.Popen[bytes]]
 

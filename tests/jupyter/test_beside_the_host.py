@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from rlm_memory import wire
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 NOBODY = 65534
 SECRET = "planted-" + "secret-0006"

@@ -27,7 +27,7 @@ import pytest
 import zmq
 from jupyter_front import TOKEN, JupyterServer, eventually, kernels_of, run
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 MEGABYTE = 1 << 20
 

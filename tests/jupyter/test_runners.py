@@ -12,7 +12,7 @@ import pytest
 from hosts import host_says
 from jupyter_front import eventually, kernels_of
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 CELLS = (
     "%load_ext rlm_memory\nimport os",

@@ -14,7 +14,7 @@ import pytest
 from hosts import host_says
 from jupyter_front import JupyterServer, environment_of, eventually, kernels_of, run
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 RECORD = "%load_ext rlm_memory\nr = memory.experiments.record({'a': 1}, title='under the server')"
 FIND = "print([hit.title for hit in memory.experiments.search('server')])"

@@ -15,7 +15,7 @@ from jupyter_client.session import Session
 from kernel_patience import eventually
 from real_kernels import Kernel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.compat]
+pytestmark = [pytest.mark.kernel, pytest.mark.compat, pytest.mark.fronts]
 
 SETTING = """
 %load_ext rlm_memory

@@ -12,7 +12,7 @@ import pytest
 from counting import CountingHost, counting_pair, start_cell
 from real_kernels import Kernel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.compat]
+pytestmark = [pytest.mark.kernel, pytest.mark.compat, pytest.mark.fronts]
 
 MANY = 1000
 SETTING = """

@@ -19,7 +19,7 @@ from rlm_memory_host.textmemory import purging
 from rlm_memory_host.textmemory.opening import open_memory
 from served import LOAD, PATIENCE, fake_honcho, feature, honcho_settings, host, outbox_of, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 INSIDE = ("RLM_SESSION_DIR", "RLM_SESSION_ID", "DSH_SESSION_ID", "JPY_PARENT_PID", "JPY_SESSION_NAME")
 ADD = "POST .*/messages$"
 
