@@ -63,27 +63,32 @@ def cached(
             params, inputs = found.params or None, found.inputs or None
             return computation(code, params, title=name, inputs=inputs, **options)
 
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def call_async(*args: Any, **kwargs: Any) -> Any:
-                async with asked(args, kwargs) as c:
-                    if not c.reused:
-                        c.set(await function(*args, **kwargs))
-                return await c.load()
-
-            return cast("F", call_async)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with asked(args, kwargs) as c:
-                if not c.reused:
-                    c.set(function(*args, **kwargs))
-            return c.value
-
-        return cast("F", call)
+        return _reusing(function, asked)
 
     return decorate
+
+
+def _reusing(function: F, asked: Callable[[tuple[Any, ...], dict[str, Any]], Computation]) -> F:
+    """The function within the computation that `asked` makes of a call; a coroutine function stays one."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            async with asked(args, kwargs) as c:
+                if not c.reused:
+                    c.set(await function(*args, **kwargs))
+            return await c.load()
+
+        return cast("F", call_async)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with asked(args, kwargs) as c:
+            if not c.reused:
+                c.set(function(*args, **kwargs))
+        return c.value
+
+    return cast("F", call)
 
 
 def _call(
