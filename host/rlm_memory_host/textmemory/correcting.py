@@ -33,7 +33,7 @@ from rlm_memory_host.textmemory import gates, planning, rows
 from rlm_memory_host.textmemory.activity import Verdict
 from rlm_memory_host.textmemory.forgetting import MOST_CHOICES, resolve
 from rlm_memory_host.textmemory.gates import Outcome
-from rlm_memory_host.textmemory.notes import Note, Ready, Recorded, prepare
+from rlm_memory_host.textmemory.notes import Note, Ready, Recorded, prepare, title_from
 from rlm_memory_host.textmemory.planning import Context, Plan
 from rlm_memory_host.textmemory.sentences import fold
 from rlm_memory_host.textmemory.service import ABSENT, TextMemory, refusal_text
@@ -128,8 +128,11 @@ def _ready(
     )
     ready = prepare(note, caller, memory.message(caller), operator=operator, background=background)
     ready = memory.guarded(ready, note)
-    weaker = ready.writer.rank <= block.authority.rank
-    return replace(ready, title=block.title, tags=block.tags) if weaker else ready
+    if ready.writer.rank > block.authority.rank:
+        return ready
+    # A title that was taken from the old text says what is wrong now.
+    was_taken = fold(block.title) == fold(title_from(block.body))
+    return replace(ready, title=ready.title if was_taken else block.title, tags=block.tags)
 
 
 def _decided(
