@@ -78,6 +78,8 @@ class Stand:
         self.wanted = wanted
         self.calls = ListSink()
         self.spent_seconds: dict[str, list[float]] = {}
+        self.pause_seconds = 0.0
+        """How long a real service is given to make what it took searchable."""
         self._sequence = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -176,7 +178,9 @@ class Stand:
 
     def settle(self, seconds: float = PATIENCE_SECONDS) -> bool:
         """Wait until everything that waits is delivered and the cards say so; False where it takes longer."""
-        return self.until(lambda: not self.outbox().get("pending") and not self._awaited(), seconds)
+        done = self.until(lambda: not self.outbox().get("pending") and not self._awaited(), seconds)
+        time.sleep(self.pause_seconds)
+        return done
 
     def _awaited(self) -> int:
         indexing: Any = None
