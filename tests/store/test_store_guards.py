@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import struct
@@ -14,14 +15,16 @@ from typing import Any
 
 import pytest
 from operator_harness import DAY, NEW, OLD, Office, command_of, never
-from rlm_memory_host.artifacts import ArtifactStore, removal
+from rlm_memory_host.artifacts import ArtifactStore, project, removal, searching
 from rlm_memory_host.contracts.records import SearchRequest
-from rlm_memory_host.errors import LockTimeout, StoreError, UnsafeSource
+from rlm_memory_host.errors import LockTimeout, UnsafeSource, Unwritable
+from rlm_memory_host.storage import objects, sources
+from rlm_memory_host.storage.cardjournal import CardJournal, Entry, Position, follow
 from rlm_memory_host.storage.faults import Crashed, CrashingLayer
 from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.locks import CommitLock
 from rlm_memory_host.storage.objects import file_clock_ns
-from store_harness import World, find, fingerprint, tree
+from store_harness import World, find, fingerprint, request, tree
 
 
 @pytest.fixture
@@ -88,7 +91,7 @@ class TestTheCommitLock:
             elsewhere.write_bytes(b"precious")
             world.layout.lock.unlink()
             world.layout.lock.symlink_to(elsewhere)
-            with pytest.raises(StoreError):
+            with pytest.raises(Unwritable):
                 world.record(store, b"two", query_fingerprint=fingerprint(2))
         assert elsewhere.read_bytes() == b"precious"
 
@@ -191,6 +194,105 @@ class TestTheFileLayer:
                     name(text)
 
 
+class TestWhatIsRemembered:
+    """An answer about an object stands only for what every later change must show."""
+
+    @pytest.fixture
+    def hashed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """A number for each time that a file was hashed."""
+        calls: list[int] = []
+        original = objects.hash_descriptor
+
+        def noted(descriptor: int, size: int, *more: Any) -> str:
+            calls.append(size)
+            return original(descriptor, size, *more)
+
+        monkeypatch.setattr(objects, "hash_descriptor", noted)
+        monkeypatch.setattr(project, "hash_descriptor", noted)
+        return calls
+
+    def test_an_object_that_is_hashed_in_the_tick_it_changed_is_hashed_again(
+        self, world: World, hashed: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each resolve, until the clock has passed; then once more and never again."""
+        with world.open() as store:
+            done = world.record(store, b"one")
+            with monkeypatch.context() as stopped:
+                stopped.setattr(objects, "file_clock_ns", lambda: 0)
+                hashed.clear()
+                for _ in range(3):
+                    store.resolve(world.scope(), done.experiment_id)
+                assert len(hashed) == 3
+            world.let_the_clock_pass()
+            for _ in range(3):
+                store.resolve(world.scope(), done.experiment_id)
+            assert len(hashed) == 4
+
+    def test_what_was_recorded_in_this_very_tick_is_not_taken_for_known(
+        self, world: World, hashed: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same record again hashes the stored object; of an older one it knows what was written."""
+        with world.open() as store:
+            monkeypatch.setattr(objects, "file_clock_ns", lambda: 0)
+            world.record(store, b"one")
+            hashed.clear()
+            assert world.record(store, b"one").deduplicated
+            assert len(hashed) == 2
+            monkeypatch.setattr(objects, "file_clock_ns", lambda: 1 << 62)
+            world.record(store, b"other", query_fingerprint=fingerprint(2))
+            hashed.clear()
+            assert world.record(store, b"other", query_fingerprint=fingerprint(2)).deduplicated
+            assert len(hashed) == 1
+
+    def test_an_object_that_is_touched_while_it_is_hashed_is_looked_at_again(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What was read may be of before and of after."""
+        with world.open() as store:
+            done = world.record(store, b"one")
+            path, calls = world.objects()[0], 0
+            original = objects.hash_descriptor
+
+            def disturbed(*arguments: Any) -> str:
+                nonlocal calls
+                calls += 1
+                found = original(*arguments)
+                if calls == 1:
+                    world.let_the_clock_pass()
+                    os.utime(path, ns=(1, 1))
+                return found
+
+            monkeypatch.setattr(objects, "hash_descriptor", disturbed)
+            assert store.resolve(world.scope(), done.experiment_id).path == path
+            assert calls == 2
+
+
+class TestASourceThatIsSwapped:
+    """Between the look at it and its opening."""
+
+    @pytest.mark.parametrize(("kind", "code"), [("pipe", "NOT_REGULAR_FILE"), ("file", "FILE_MUTATED")])
+    def test_it_is_refused_at_once(self, world: World, monkeypatch: pytest.MonkeyPatch, kind: str, code: str) -> None:
+        """Opening a pipe waits for nobody."""
+        path = world.write(b"mine")
+        original, looks = sources._check_kind, 0
+
+        def swap(state: os.stat_result) -> None:
+            nonlocal looks
+            looks += 1
+            original(state)
+            if looks == 1:
+                path.rename(path.with_name("kept"))
+                if kind == "pipe":
+                    os.mkfifo(path)
+                else:
+                    path.write_bytes(b"theirs")
+
+        monkeypatch.setattr(sources, "_check_kind", swap)
+        with world.open() as store, pytest.raises(UnsafeSource) as caught:
+            store.record(world.scope(), request(path))
+        assert caught.value.code == code
+
+
 class TestAProject:
     """Folders and notes."""
 
@@ -222,8 +324,6 @@ class TestAProject:
                 world.record(store, b"%d" % number, title=f"run {number}", query_fingerprint=fingerprint(number))
             cursor = store.search(world.scope(), SearchRequest("run", limit=5)).cursor
             assert cursor is not None
-            import rlm_memory_host.artifacts.searching as searching
-
             before = searching._PROCESS
             try:
                 searching._PROCESS = "another"  # type: ignore[misc]
@@ -265,8 +365,8 @@ class TestTheCountOfBytes:
                     if self.armed and path.name.startswith("object-"):
                         self.armed = False
                         removal.remove(parts_of(office, operator), gone.experiment_id)
-                        project = operator.project(office.scope())
-                        removal.sweep(project, undo_seconds=0, check=never, now=time.time() + 2 * DAY)
+                        mine = operator.project(office.scope())
+                        removal.sweep(mine, undo_seconds=0, check=never, now=time.time() + 2 * DAY)
                     return super().create(path)
 
             layer = Late()
@@ -350,3 +450,90 @@ def test_threads_of_one_host_record_one_at_a_time(world: World) -> None:
 
         list(pool.map(work, range(40)))
     assert most == 1
+
+
+class TestNotes:
+    """A sidecar is read only when it is this experiment's, of a version that is known."""
+
+    @pytest.mark.parametrize("change", [{"experimentId": "exp_" + "a" * 52}, {"schemaVersion": 2}, {"annotation": []}])
+    def test_a_note_of_another_experiment_or_version_is_none(self, world: World, change: dict[str, Any]) -> None:
+        """The result itself is as good as before."""
+        with world.open() as store:
+            done = world.record(store, b"one")
+            store.annotate(world.scope(), done.experiment_id, {"codec": "text"})
+            path = world.layout.sidecar(done.experiment_id)
+            path.write_text(json.dumps(json.loads(path.read_bytes()) | change))
+            assert store.annotate(world.scope(), done.experiment_id) is None
+            assert store.resolve(world.scope(), done.experiment_id).path.read_bytes() == b"one"
+
+
+class TestTheJournal:
+    """It is believed where it leads all the way, and is ours."""
+
+    def test_a_gap_within_leads_nowhere(self) -> None:
+        """Also where later records would close it: somebody else was in the folder in between."""
+
+        def step(before: int, after: int) -> Entry:
+            return Entry("card", "exp_" + "a" * 52, (1, before, before, before), (1, after, after, after))
+
+        whole = [step(0, 1), step(1, 2)]
+        assert follow(whole, whole[0].before, whole[1].after) == whole
+        assert follow([step(0, 1), step(5, 6), step(1, 2)], whole[0].before, whole[1].after) is None
+
+    def test_a_file_that_is_no_journal_says_nothing(self, world: World) -> None:
+        """Whatever follows its first bytes."""
+        with world.open() as store:
+            world.record(store, b"one")
+        data = world.layout.journal.read_bytes()
+        assert len(CardJournal(FileLayer(), world.layout.journal).read()[0]) == 1
+        world.layout.journal.write_bytes(b"another!" + data[8:])
+        assert CardJournal(FileLayer(), world.layout.journal).read() == ([], Position())
+
+
+class TestCommands:
+    """What an operator is told is so."""
+
+    def test_a_dry_run_says_what_would_not_work_either(
+        self, office: Office, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Removing what is not there; bringing back what was not removed, was recorded again or lost its bytes."""
+        command = command_of(office, capsys)
+        with office.open() as store:
+            done = office.record(store, OLD)
+        unknown = "exp_" + "a" * 52
+        assert command("rm", unknown, "--dry-run").code == 2
+        assert command("rm", unknown, done.experiment_id, "--dry-run", "--json").code == 1
+        assert command("undo", done.experiment_id, "--dry-run").code == 2
+        assert command("rm", done.experiment_id).code == 0
+        assert command("undo", done.experiment_id, "--dry-run").code == 0
+        office.objects()[0].unlink()
+        said = command("undo", done.experiment_id, "--dry-run")
+        assert (said.code, "bytes are not there" in said.out) == (2, True)
+        with office.open() as store:
+            office.record(store, OLD)
+        said = command("undo", done.experiment_id, "--dry-run")
+        assert (said.code, "recorded again" in said.out) == (2, True)
+
+    def test_a_target_that_cannot_be_written_is_not_called_the_store(
+        self, office: Office, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Nor is a full or read-only one; and what to type next can be typed."""
+        command = command_of(office, capsys)
+        with office.open() as store:
+            office.record(store, OLD)
+        for form in ("folder", "zip"):
+            said = command("export", "--all", "--to", "/proc/no-such-place", "--as", form)
+            assert said.code == 2
+            assert "the target of the export" in said.err
+            assert "the store" not in said.err
+        said = command("export", "--all", "--to", tmp_path / "a b.zip")
+        assert f"'{tmp_path / 'a b.zip'}'" in said.out
+
+    def test_ls_says_what_a_word_was_taken_for(self, office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+        """To people and to programs."""
+        command = command_of(office, capsys)
+        with office.open() as store:
+            office.record(store, OLD, title="treatment of cohorts", summary="a\tb")
+        assert "taken for 'treatment'" in command("ls", "tretment").out
+        assert "tretment" in command("ls", "tretment", "--json").value["warnings"][0]
+        assert "summary: a" in command("show", command("ls", "--json").value["results"][0]["experiment_id"]).out

@@ -81,16 +81,7 @@ def bring_back(parts: Parts, experiment: str) -> Removed:
     if not _exists(parts, layout.cards):
         raise _nothing_left()
     with parts.lock.held(), _undoing() as undo:
-        shelf = Shelf(parts)
-        removals = shelf.removals(experiment)
-        if not removals:
-            raise _nothing_left()
-        if experiment in shelf.cards:
-            raise VersionConflict("it was recorded again since it was removed; the new record stays")
-        gone = removals[0]
-        _check_whole(parts, _read_removed(parts, gone))
-        if len(shelf.cards) >= parts.bounds.cards:
-            raise Quota(f"the project has as many cards as it may have ({parts.bounds.cards:,})", CARD_QUOTA_EXCEEDED)
+        gone = _returnable(parts, Shelf(parts), experiment)
         note, before = gone.path(layout, "note"), _signature(parts)
         with writing():
             if _exists(parts, note) and not _exists(parts, layout.sidecar(experiment)):
@@ -102,6 +93,29 @@ def bring_back(parts: Parts, experiment: str) -> Removed:
         file = read_card_file(parts.files, layout, parts.project_id, experiment)
         parts.catalogue.note_commit(before, after, file)
     return gone
+
+
+def check_removable(parts: Parts, experiment: str) -> None:
+    """Raises what `remove` would, without removing anything; not what the disk says to it."""
+    if not _exists(parts, parts.layout.card(experiment)):
+        raise not_found()
+
+
+def check_returnable(parts: Parts, experiment: str) -> None:
+    """As `check_removable`, for `bring_back`."""
+    _returnable(parts, Shelf(parts), experiment)
+
+
+def _returnable(parts: Parts, shelf: Shelf, experiment: str) -> Removed:
+    removals = shelf.removals(experiment)
+    if not removals:
+        raise _nothing_left()
+    if experiment in shelf.cards:
+        raise VersionConflict("it was recorded again since it was removed; the new record stays")
+    _check_whole(parts, _read_removed(parts, removals[0]))
+    if len(shelf.cards) >= parts.bounds.cards:
+        raise Quota(f"the project has as many cards as it may have ({parts.bounds.cards:,})", CARD_QUOTA_EXCEEDED)
+    return removals[0]
 
 
 def _nothing_left() -> NotFound:

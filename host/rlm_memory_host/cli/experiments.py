@@ -71,7 +71,7 @@ def ls(
             _ls_removed(desk)
             return
         request = SearchRequest(query, tag=tag, source=source, since=since, session=session, cursor=cursor)
-        hits, total, after = _pages(desk, request, limit)
+        hits, total, after, warnings = _pages(desk, request, limit)
     rows = table("id", "title", "kind", "shape", "bytes>", "updated", "tags", "here")
     for hit in hits:
         shape = "" if hit.shape is None else "x".join(map(str, hit.shape))
@@ -79,23 +79,25 @@ def ls(
         kind = hit.media_type.partition(";")[0]
         texts = (hit.experiment_id[:SHORT], hit.title, kind, shape, sized(hit.bytes), hit.updated_at[:19])
         rows.add_row(*map(plain, texts), plain(", ".join(hit.tags)), here)
-    value = {"results": [asdict(hit) for hit in hits], "total": total, "cursor": after}
-    more = [f"the next page: --cursor {after}"] if after else []
+    value = {"results": [asdict(hit) for hit in hits], "total": total, "cursor": after, "warnings": warnings}
+    more = [plain(warning) for warning in warnings] + ([f"the next page: --cursor {after}"] if after else [])
     desk.say(value, *([rows] if hits else []), f"{len(hits)} of {total} results", *more)
 
 
-def _pages(desk: Desk, request: SearchRequest, limit: int) -> tuple[list[SearchHit], int, str | None]:
+def _pages(desk: Desk, request: SearchRequest, limit: int) -> tuple[list[SearchHit], int, str | None, list[str]]:
     from dataclasses import replace
 
     page_size = desk.settings.artifacts.max_search_results
     hits: list[SearchHit] = []
+    warnings: dict[str, None] = {}
     while True:
         desk.stop.check()
         page = desk.store.search(desk.scope, replace(request, limit=min(page_size, limit - len(hits))))
         hits += page.results
+        warnings |= dict.fromkeys(page.warnings)
         request = replace(request, cursor=page.cursor)
         if page.cursor is None or len(hits) >= limit:
-            return hits, page.total, page.cursor
+            return hits, page.total, page.cursor, list(warnings)
 
 
 def _ls_removed(desk: Desk) -> None:
@@ -303,6 +305,7 @@ def _each(
                     gone = removal.remove(parts, name) if action == "rm" else removal.bring_back(parts, name)
                     done.append(_removed(gone))
                 else:
+                    (removal.check_removable if action == "rm" else removal.check_returnable)(parts, name)
                     done.append({"experiment_id": name})
             except StoreError as error:
                 failed.append({"experiment_id": name, "code": error.code, "reason": str(error)})

@@ -149,8 +149,9 @@ def only_a_person(action: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Text of a card for a terminal: what a terminal would obey is replaced."""
-    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+    """Text of a card for a terminal: tabs become spaces, and what a terminal would obey is replaced."""
+    spaced = text.expandtabs(4)
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in spaced)
 
 
 def sized(count: int) -> str:

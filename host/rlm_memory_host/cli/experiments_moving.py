@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -98,8 +99,14 @@ def export(
 
 def _checking(to: Path, form: Form) -> str:
     if form is Form.ZIP:
-        return f"to check it anywhere, with Python alone, take verify.py out of it: python verify.py {to}"
-    return f"to check it anywhere, with Python alone: python {to / 'verify.py'}"
+        return f"to check it anywhere, with Python alone, take verify.py out of it: python verify.py {_typed(to)}"
+    return f"to check it anywhere, with Python alone: python {_typed(to / 'verify.py')}"
+
+
+def _typed(path: Path) -> str:
+    """A path as one types it into a shell."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def import_(

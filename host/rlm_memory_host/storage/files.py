@@ -42,8 +42,8 @@ _READ_ONLY: Final = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
-def writing() -> Generator[None]:
-    """Translate what the system says about writing to the store into the one named error for it.
+def writing(what: str = "the store") -> Generator[None]:
+    """Translate what the system says about writing to `what` into the one named error for it.
 
     Raises Unwritable with STORE_FULL, STORE_READ_ONLY or STORE_UNAVAILABLE. No path is part of the message, nor what
     was or was not done: that is the caller's to say, who may be recording, removing or sweeping.
@@ -53,12 +53,12 @@ def writing() -> Generator[None]:
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "unknown")
         if error.errno in _FULL:
-            message = f"the store is full ({name}); free space on its disk, then try again"
+            message = f"{what} is full ({name}); free space on its disk, then try again"
             raise Unwritable(message, STORE_FULL) from error
         if error.errno in _READ_ONLY:
-            message = f"the store is read-only for this host ({name}); make it writable, then try again"
+            message = f"{what} is read-only for this host ({name}); make it writable, then try again"
             raise Unwritable(message, STORE_READ_ONLY) from error
-        raise Unwritable(f"the store cannot be written now ({name}); try again") from error
+        raise Unwritable(f"{what} cannot be written now ({name}); try again") from error
 
 
 class FileLayer:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, cast
 
@@ -41,6 +41,13 @@ class Sink(Protocol):
         ...
 
 
+@contextlib.contextmanager
+def _writing() -> Generator[None]:
+    """As `storage.files.writing`, of the place that an export goes to: the store is only read."""
+    with writing("the target of the export"):
+        yield
+
+
 def _part_of(target: Path) -> Path:
     if target.exists() or target.is_symlink():
         raise StoreError("the target exists already; name a new one", INVALID_PATH)
@@ -58,29 +65,29 @@ class FolderSink:
         self._part = _part_of(target)
         self._folders: dict[Path, None] = {}
         self._written: list[Path] = []
-        with writing():
+        with _writing():
             self._folder(self._part)
 
     def add(self, name: str, parts: Iterable[bytes]) -> None:
         """As `Sink.add`."""
         path = self._part.joinpath(*name.split("/"))
-        with writing():
+        with _writing():
             for folder in reversed([parent for parent in path.parents if parent.is_relative_to(self._part)]):
                 self._folder(folder)
             descriptor = self._files.create(path)
         self._written.append(path)
         try:
             for data in parts:
-                with writing():
+                with _writing():
                     self._files.write(descriptor, data)
-            with writing():
+            with _writing():
                 self._files.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def finish(self) -> None:
         """As `Sink.finish`."""
-        with writing():
+        with _writing():
             for folder in reversed(self._folders):
                 self._files.fsync_folder(folder)
             if self._target.exists():
@@ -124,7 +131,7 @@ class ZipSink:
         self._files = files
         self._target = target
         self._part = _part_of(target)
-        with writing():
+        with _writing():
             self._descriptor = files.create(self._part)
         stream = cast("IO[bytes]", cast("Any", _Stream(files, self._descriptor)))
         self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True)
@@ -139,7 +146,7 @@ class ZipSink:
 
     def finish(self) -> None:
         """As `Sink.finish`."""
-        with writing():
+        with _writing():
             self._archive.close()
             self._files.fsync(self._descriptor)
             os.close(self._descriptor)
