@@ -34,7 +34,16 @@ from rlm_memory_host.assembly.parts import Assembled, assemble
 from rlm_memory_host.assembly.sessions import Sessions
 from rlm_memory_host.attach import connection, folders
 from rlm_memory_host.attach.direct import Direct
-from rlm_memory_host.attach.door import AttachLine, Door, Line, OpenLine, OutboxLine, PrepareLine, StatusLine
+from rlm_memory_host.attach.door import (
+    AttachLine,
+    Door,
+    Line,
+    OfferLine,
+    OpenLine,
+    OutboxLine,
+    PrepareLine,
+    StatusLine,
+)
 from rlm_memory_host.attach.guests import Guests
 from rlm_memory_host.attach.kernels import AttachRequest, Kernels
 from rlm_memory_host.attach.requests import Services
@@ -237,8 +246,16 @@ class Host:
             return await self._status(self._kernels, self._guests, self._parts)
         if isinstance(line, OutboxLine):
             return await _act(line, self._parts)
+        if isinstance(line, OfferLine):
+            return await self._offer(line, self._parts)
         self.stop("stop command")
         return wire.ok(pid=os.getpid())
+
+    async def _offer(self, line: OfferLine, parts: Assembled) -> dict[str, Any]:
+        text = parts.text
+        if text is not None:
+            await asyncio.get_running_loop().run_in_executor(self._pool, text.offer, frozenset(line.memories))
+        return wire.ok()
 
     def _line_ended(self, line: Line) -> None:
         if isinstance(line, PrepareLine) and self._kernels is not None and not self._stop.is_set():

@@ -164,17 +164,53 @@ def test_what_an_operator_forgets_or_destroys_beside_the_host_is_taken_back(
         assert "spare key" not in "".join(path.read_text() for path in (state_root / "outbox").rglob("*.json"))
 
 
-def operator(state_root: Path, command: str, memory_id: str) -> None:
-    """`rlm-memory memory forget` or `purge` of one memory, with a person's token."""
+def operator(state_root: Path, command: str, *given: str) -> str:
+    """A command of `rlm-memory memory` with a person's token; what it printed."""
     base = [sys.executable, "-m", "rlm_memory_host", "memory", "--state-root", str(state_root), "--project", "trial-7"]
+    base += ["--config", str(state_root.parent / "host.toml"), "--json"]
     store = open_memory(state_root).store
-    if command == "forget":
-        given = ["forget", memory_id, "--token", consent.remember(store, f"memory forget {memory_id}")]
+    if command == "purge":
+        token = purging.plan(store, "id", given[0], project="trial-7").token
+        given = ("--id", given[0])
     else:
-        given = ["purge", "--id", memory_id, "--token", purging.plan(store, "id", memory_id, project="trial-7").token]
+        token = consent.remember(store, f"memory {command}" if command == "add" else f"memory {command} {given[0]}")
     outside = {name: value for name, value in os.environ.items() if name not in INSIDE}
-    done = subprocess.run([*base, *given], capture_output=True, text=True, check=False, env=outside)
+    ask = [*base, command, *given, "--token", token]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False, env=outside)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_an_operator_adds_edits_or_accepts_is_offered_too(
+    state_root: Path, start_kernel: Callable[..., Any], unused_port: int
+) -> None:
+    """By the running host at once, by the next start where none runs; the same text again is offered once."""
+    settings = honcho_settings(f"http://127.0.0.1:{unused_port}")
+    waiting = state_root / "outbox"
+
+    def texts() -> str:
+        return "".join(path.read_text() for path in waiting.rglob("*.json"))
+
+    with host(state_root, settings):
+        kernel = start_kernel()
+        added = json.loads(operator(state_root, "add", "The mast is 12 m high.", "--title", "Mast"))
+        assert (added["state"], added["queued"]) == ("active", True)
+        assert outbox_of(state_root)["pending"] == 1
+        operator(state_root, "edit", added["id"], "--body", "The mast is 14 m high.")
+        assert outbox_of(state_root)["pending"] == 2
+        operator(state_root, "edit", added["id"], "--tag", "rig")
+        assert outbox_of(state_root)["pending"] == 2
+        noted = f"{LOAD}\ndone = memory.remember('The user likes brass lamps.', kind='preference')\nprint(done.id)"
+        candidate = kernel.run(noted).ok().split()[-1]
+        assert outbox_of(state_root)["pending"] == 2
+        operator(state_root, "confirm", candidate)
+        assert outbox_of(state_root)["pending"] == 3
+        assert "14 m high" in texts()
+    operator(state_root, "add", "The winch is greased monthly.", "--title", "Winch")
+    assert "winch" in "".join(path.read_text() for path in (waiting / "announced").glob("*.json"))
+    with host(state_root, settings):
+        assert outbox_of(state_root)["pending"] == 4
+        assert not list((waiting / "announced").glob("*.json"))
 
 
 def test_captured_exchanges_reach_the_outbox_first_and_only_root_and_completed_ones(

@@ -73,12 +73,14 @@ class OutboxMemory:
         with suppress(HostError):
             self._announced.drop(note)
 
-    def settle(self, is_kept: Callable[[Offered], bool]) -> None:
-        """At a start: offer what was announced and kept, drop the rest."""
+    def settle(self, is_kept: Callable[[Offered], bool], only: frozenset[str] | None = None) -> None:
+        """Offer what was announced and kept. A start drops the rest; with `only` some memories, it may be under way."""
         for note in self._announced.all():
+            if only is not None and note.memory_id not in only:
+                continue
             if is_kept(note):
                 self.offer(note)
-            else:
+            elif only is None:
                 self.retract(note)
 
     def offer(self, note: Offered) -> Queued:

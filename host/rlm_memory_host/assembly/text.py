@@ -53,6 +53,12 @@ class Text:
     opened: Opened
     services: TextServices
     sessions: Sessions
+    remote: OutboxMemory | None = None
+
+    def offer(self, memory_ids: frozenset[str]) -> None:
+        """Offer what a command announced of these memories and kept."""
+        if self.remote is not None:
+            self.remote.settle(lambda note: is_kept(self.opened, note), memory_ids)
 
     @property
     def health(self) -> TextHealth:
@@ -105,15 +111,15 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
         )
     )
     if around.remote is not None:
-        around.remote.settle(lambda note: _is_kept(opened, note))
+        around.remote.settle(lambda note: is_kept(opened, note))
     recall = Recall(memory, remote=around.remote)
     captures = settings.honcho is not None and settings.honcho.capture
     sessions.serve(memory, recall, After(around.remote if captures else None, around.model, around.pool))
     services = TextServices(memory, recall, around.remote, human_peer, opened.health)
-    return Text(opened, services, sessions)
+    return Text(opened, services, sessions, around.remote)
 
 
-def _is_kept(opened: Opened, note: Offered) -> bool:
+def is_kept(opened: Opened, note: Offered) -> bool:
     """Whether what a note tells is on file as it was announced, and neither forgotten nor hidden."""
     try:
         found = opened.store.get(Layer.parse(note.layer), note.memory_id)

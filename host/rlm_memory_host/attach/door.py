@@ -98,7 +98,14 @@ class OutboxLine(_Line):
     deliveries: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)]
 
 
-Line = AttachLine | PrepareLine | OpenLine | StatusLine | StopLine | OutboxLine
+class OfferLine(_Line):
+    """A command kept and announced these memories: the host may offer them now, and does at its next start else."""
+
+    type: Literal["offer"]
+    memories: Annotated[list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]], Field(max_length=1_000)]
+
+
+Line = OfferLine | AttachLine | PrepareLine | OpenLine | StatusLine | StopLine | OutboxLine
 Answer = Callable[[Line, int | None], Awaitable[dict[str, Any]]]
 """From a line and the pid of the process that sent it (None where the system does not tell it) to the reply."""
 _LINES: Final[dict[str, type[Line]]] = {
@@ -108,6 +115,7 @@ _LINES: Final[dict[str, type[Line]]] = {
     "status": StatusLine,
     "stop": StopLine,
     "outbox": OutboxLine,
+    "offer": OfferLine,
 }
 
 

@@ -17,8 +17,10 @@ from typing import Annotated, Any, cast
 import typer
 
 from rlm_memory_host import settings
+from rlm_memory_host.assembly.redaction import Redaction
 from rlm_memory_host.attach.project import project_of
 from rlm_memory_host.cli import consent, outbox
+from rlm_memory_host.cli.announcing import Announcing
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.contracts.memory import Block, Caller, Layer, LayerKind, project_layer
 from rlm_memory_host.textmemory import bindings
@@ -89,9 +91,11 @@ def open_desk(
         return bindings.project_for(opened.store, root, own_id)
 
     told = project or project_of(Path.cwd(), loaded.project.id, claimed).id
+    remote = Announcing(loaded.state_root, Redaction(opened.guard, (loaded.state_root, loaded.artifact_root)))
     parts = Parts(
         opened.store,
         guard_of(opened.guard),
+        remote=remote if loaded.honcho is not None else None,
         withdraw=lambda memory_id: outbox.take_back(loaded.state_root, {memory_id}),
     )
     memory = TextMemory(parts)

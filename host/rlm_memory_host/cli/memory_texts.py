@@ -30,7 +30,6 @@ from rlm_memory_host.contracts.memory import (
     Kind,
     Layer,
     Sensitivity,
-    Transaction,
 )
 from rlm_memory_host.errors import ToolInput
 from rlm_memory_host.guard import Sink
@@ -140,7 +139,8 @@ def _change(desk: Desk, layer: Layer, block: Block, change: str) -> Block:
         flags=tuple(dict.fromkeys((*block.flags, *verdict.flags))),
     )
     note = AuditNote(change, "operator", layer.name, block.id, tool="cli", contents=(block.body,))
-    return desk.opened.store.commit(Transaction((BlockWrite(layer, written, block.version, change),), (), (note,)))[0]
+    desk.memory.edited(desk.caller, BlockWrite(layer, written, block.version, change), note)
+    return desk.memory.find(desk.caller, block.id).block
 
 
 def _move(

@@ -85,15 +85,16 @@ def accept(memory: TextMemory, caller: Caller, candidate_id: str) -> Recorded | 
     target = memory.store.get(layer, candidate.target) if candidate.target else None
     if target is None or candidate.action in ("new", "observe", "promote"):
         block = new_block(ready, context)
-        made = Plan(Recorded(block.id, "NEW", "active", layer.kind.value, version=1), (BlockWrite(layer, block),))
+        result = Recorded(block.id, "NEW", "active", layer.kind.value, version=1)
+        made = Plan(result, (BlockWrite(layer, block),), accepted=block.id)
     elif candidate.action == "over_time":
         made = plan_over_time(ready, target.block, context, None)
     else:
         made = plan_in_place(ready, target.block, context)
     row = rows.log_row(replace(candidate, state="accepted", updated_at=context.now))
     note = AuditNote("accept", "operator", layer.name, made.result.id, candidate.action, contents=(candidate.body,))
-    memory.store.commit(Transaction(made.writes, (row,), (note,)))
-    return made.result
+    kind = "note" if made.result.relation == "NEW" else "correction"
+    return memory.committed(caller, replace(made, rows=(row,), notes=(note,)), ready, kind)
 
 
 def reject(memory: TextMemory, candidate_id: str) -> None:

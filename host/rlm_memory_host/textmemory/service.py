@@ -21,7 +21,9 @@ from rlm_memory_host.contracts.capture import Captured, Message, NothingCaptured
 from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.memory import (
     HABIT,
+    AuditNote,
     Authority,
+    BlockWrite,
     Caller,
     Layer,
     LayerKind,
@@ -35,7 +37,7 @@ from rlm_memory_host.contracts.memory import (
     new_memory_id,
     visible_layers,
 )
-from rlm_memory_host.contracts.remote import Offered, RemoteMemory, delivery_id
+from rlm_memory_host.contracts.remote import Offered, Queued, RemoteMemory, delivery_id
 from rlm_memory_host.errors import LayerUnavailable, NotFound, ToolDenied, ToolInput, VersionConflict
 from rlm_memory_host.textmemory import gates, habits, planning, rows
 from rlm_memory_host.textmemory.activity import Activity
@@ -206,24 +208,40 @@ class TextMemory:
         """Commit a plan, and offer an accepted text to the remote memory: announced before, so that a kill in between
         loses no delivery. Raises VersionConflict, StoreError.
         """
-        remote = self.parts.remote
-        note = _offered(caller, plan, ready, kind) if remote is not None and plan.accepted else None
-        if remote is not None and note is not None:
-            remote.announce(note)
-        try:
-            self.store.commit(Transaction(plan.writes, plan.rows, plan.notes, revisions or {}))
-        except VersionConflict:
-            if remote is not None and note is not None:
-                remote.retract(note)
-            raise
+        note = _offered(caller, plan, ready, kind) if plan.accepted else None
+        queued = self.kept(Transaction(plan.writes, plan.rows, plan.notes, revisions or {}), note)
         result = plan.result
-        if remote is None or note is None:
+        if queued is None:
             return result
-        queued = remote.offer(note)
         warnings = (*result.warnings, f"not queued for the remote memory: {queued.problem}") if queued.problem else None
         return replace(
             result, queued=queued.queued, delivery_id=queued.delivery_id, warnings=warnings or result.warnings
         )
+
+    def kept(self, transaction: Transaction, note: Offered | None) -> Queued | None:
+        """Commit, and offer what the accepted text says to the remote memory, where there is one."""
+        remote = self.parts.remote
+        if remote is None or note is None:
+            self.store.commit(transaction)
+            return None
+        remote.announce(note)
+        try:
+            self.store.commit(transaction)
+        except VersionConflict:
+            remote.retract(note)
+            raise
+        return remote.offer(note)
+
+    def edited(self, caller: Caller, write: BlockWrite, note: AuditNote) -> Queued | None:
+        """Commit an operator's change of one memory; another text than before is offered as a correction."""
+        before = self.store.get(write.layer, write.block.id)
+        block = write.block
+        says_more = before is None or (before.block.title, before.block.body) != (block.title, block.body)
+        offered = Offered(
+            delivery_id(block.id, block.version, "correction"), block.id, "correction", block.body, "operator",
+            caller.session, caller.project or "", block.updated_at, (block.id,), write.layer.name, block.version,
+        )  # fmt: skip
+        return self.kept(Transaction((write,), notes=(note,)), offered if says_more else None)
 
     # -- habits ------------------------------------------------------------------------------------------------------
     def habits(self) -> list[habits.Habit]:
