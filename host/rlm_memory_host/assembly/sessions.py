@@ -143,11 +143,19 @@ class Sessions:
         if after.remote is not None:
             remote = after.remote
             self._step("exchanges-queued", "outbox", lambda: len(remote.deliver(exchange, caller.project or "")) and 1)
+        if after.model is None:
+            self._observe(memory, exchange, caller)
+        else:
+            after.pool.submit(self._observe, memory, exchange, caller)
+        if after.model is not None and extraction.is_due(self.capture.completed_turns(exchange.session)):
+            after.pool.submit(self._extract, caller)
+
+    def _observe(self, memory: TextMemory, exchange: Exchange, caller: Caller) -> None:
         for message in exchange.messages:
             if message.role == "user":
                 self._step("habits-observed", "habit", lambda each=message: memory.observe(each, caller.preset))
-        if after.model is not None and extraction.is_due(self.capture.completed_turns(exchange.session)):
-            after.pool.submit(self._extract, caller)
+        if memory.judge_fallback:
+            self._health.fault("judge", memory.judge_fallback)
 
     def _extract(self, caller: Caller) -> None:
         memory, after = self._memory, self._after

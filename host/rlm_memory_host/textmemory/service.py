@@ -39,7 +39,7 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.contracts.remote import Offered, Queued, RemoteMemory, delivery_id
 from rlm_memory_host.errors import LayerUnavailable, NotFound, ToolDenied, ToolInput, VersionConflict
-from rlm_memory_host.textmemory import gates, habits, planning, rows
+from rlm_memory_host.textmemory import gates, habit_judging, habits, planning, rows
 from rlm_memory_host.textmemory.activity import Activity
 from rlm_memory_host.textmemory.gates import Outcome
 from rlm_memory_host.textmemory.judging import relate
@@ -249,13 +249,43 @@ class TextMemory:
         return [habits.from_row(row) for row in self.store.rows(Log.SIGNALS)]
 
     def observe(self, message: Message, preset: str | None) -> int:
-        """Count the corrections in one captured message of the user; how many there were."""
+        """Count the corrections in one captured message of the user; how many there were.
+
+        With a model, a habit that just became pending is asked about, once a session: call it where waiting is fine.
+        """
         found = habits.detect(message.text)
         for text in found:
             self.parts.guard({"habit": text}, Authority.BACKGROUND, "habit")
             signal = habits.Signal(text, message.session, message.seq, stamp(self.now()))
-            self._save_habit(habits.observe(self.habits(), signal, preset=preset or ""))
+            known = self.habits()
+            habit = habits.observe(known, signal, preset=preset or "")
+            was_pending = any(item.id == habit.id and item.state == habit.state for item in known)
+            self._save_habit(habit)
+            if habit.state == "pending" and not was_pending:
+                self._judge_habit(habit, message.session)
         return len(found)
+
+    def _judge_habit(self, habit: habits.Habit, session: str) -> None:
+        """Ask the model, where there is one and this session did not ask yet; the rules stand where it fails."""
+        model, mark = self.parts.model, f"habit-judge:{session}"
+        if model is None:
+            return
+        answered = next((row for row in self.store.rows(Log.JOBS) if row.get("id") == mark), None)
+        if answered is not None:
+            if answered.get("no") == habit.id:
+                self._save_habit(replace(habit, state="signal"))
+            return
+        self.store.commit(Transaction(rows=(LogRow(Log.JOBS, {"id": mark, "ts": stamp(self.now())}),)))
+        asked = habit_judging.judged(habit, self.habits(), model)
+        self.judge_fallback = asked.fallback
+        if any(item.id == habit.id and item.state == "signal" for item in asked.saved):
+            row = {"id": mark, "ts": stamp(self.now()), "no": habit.id}
+            self.store.commit(Transaction(rows=(LogRow(Log.JOBS, row),)))
+        now = {item.id: item for item in self.habits()}
+        if all(item.id == habit.id or now.get(item.id, item).version == item.version - 1 for item in asked.saved):
+            for item in asked.saved:
+                if item != now.get(item.id):
+                    self._save_habit(item)
 
     def _save_habit(self, habit: habits.Habit) -> None:
         self.store.commit(Transaction(rows=(LogRow(Log.SIGNALS, habits.to_row(habit)),)))
