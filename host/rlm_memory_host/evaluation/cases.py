@@ -42,6 +42,7 @@ class Measures:
 
     injected_characters: list[int] = field(default_factory=list[int])
     text_characters: list[int] = field(default_factory=list[int])
+    card_characters: list[int] = field(default_factory=list[int])
     stale_right: int = 0
     stale_asked: int = 0
     exact_right: int = 0

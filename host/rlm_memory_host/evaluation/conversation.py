@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+from rlm_memory_host.delivery.destroyed import Destroyed
 from rlm_memory_host.evaluation.cases import Trial, case, shown
 from rlm_memory_host.evaluation.stand import Refused, Service, Stand, Wanted
 from rlm_memory_host.honcho.fake import Fault
+from rlm_memory_host.textmemory import purging
 
 SEARCH: Final = "POST .*/search$"
 HOME: Final = "trial-a"
@@ -43,6 +45,33 @@ def with_owner(service: Service, user_peer: str) -> Service:
         service.url, service.workspace, user_peer, service.assistant_peer, service.project, service.key,
         service.create_workspace,
     )  # fmt: skip
+
+
+def destroy(stand: Stand, memory_id: str) -> None:
+    """What `rlm-memory memory purge --id` does."""
+    assert stand.parts.text is not None
+    store = stand.parts.text.opened.store
+
+    def make() -> purging.PurgePlan:
+        return purging.plan(store, "id", memory_id, project=HOME)
+
+    made = make()
+    with Destroyed(stand.parts.settings.state_root).noting({memory for _, memory in made.memories}):
+        purging.apply(store, made, made.token, make)
+
+
+def let_filters_fail(trial: Trial) -> None:
+    """From now on the fake's searches ignore their filters, as a faulty release would: the caller looks again."""
+    if trial.bench.fake is not None:
+        trial.bench.fake.fake.store.ignores_filters = True
+
+
+def asks_for_more(trial: Trial) -> bool:
+    """Whether a search asked the service for more than a project's rows."""
+    if trial.bench.fake is None:
+        return False
+    asked = trial.bench.fake.fake.asked("/search")
+    return any(trial.bench.service.project not in request.body.decode() for request in asked)
 
 
 @case("22.1", "a stable preference is recalled in a later session", "preference")
@@ -78,6 +107,8 @@ def other_project(trial: Trial) -> None:
         trial.has("its own project has it", "rack letter" in shown(search(stand, "assay plates")))
         seen = shown(search(stand, "assay plates rack letter", project=AWAY))
         trial.lacks("another project has it", "rack letter" in seen)
+    trial.lacks("a search asks for more than the project's", asks_for_more(trial))
+    let_filters_fail(trial)
     with trial.bench.stand() as elsewhere:
         # A machine that knows nothing: whatever comes, comes from the service.
         trial.has("its own project has it from the service", "rack" in shown(search(elsewhere, "assay plates rack")))
@@ -94,6 +125,7 @@ def other_person(trial: Trial) -> None:
         stand.settle()
     with trial.bench.stand() as same:
         trial.has("the same person has it on another machine", "heliotrope" in shown(search(same, "heliotrope")))
+    let_filters_fail(trial)
     other = with_owner(trial.bench.service, "somebody-else")
     with trial.bench.stand(Wanted(other)) as stand:
         found = search(stand, "heliotrope locker code word assay")
@@ -118,6 +150,11 @@ def correction(trial: Trial) -> None:
         stand.call("memory_forget", scope, id=gone["id"], quote=said)
         found = shown(search(stand, "when does the ferry leave")["results"])
         trial.lacks("a forgotten text comes back, from here or there", "The ferry leaves at four" in found)
+        destroyed = remember(stand, "The heron nests on the third pile.")["id"]
+        stand.settle()
+        destroy(stand, destroyed)
+        found = shown(search(stand, "where does the heron nest")["results"])
+        trial.lacks("a destroyed text comes back from there", "third pile" in found)
     with trial.bench.stand() as elsewhere:
         found = shown(search(elsewhere, "where does the pilot board")["results"])
         trial.has("another machine finds the corrected text", "buoy nine" in found)
@@ -202,7 +239,7 @@ def outage(trial: Trial) -> None:
     with trial.bench.stand(Wanted(trial.bench.service, call_seconds=0.5)) as stand:
         remember(stand, "The winch takes 400 kg.")
         stand.settle()
-        served.call(lambda: served.fake.plan.add(Fault(route=SEARCH, times=None, wait=20.0)))
+        served.call(lambda: served.fake.plan.add(Fault(route=SEARCH, times=None, wait=8.0)))
         began = time.monotonic()
         found = search(stand, "winch")
         trial.has("a slow service leaves the local answer", "400 kg" in shown(found["results"]))
@@ -235,6 +272,10 @@ def long_history(trial: Trial) -> None:
         injected = stand.inject(scope)
         took = time.monotonic() - began
         trial.bench.measures.injected_characters.append(len(injected))
+        for number in range(12):
+            later = stand.scope(HOME, f"session-later-{number}")
+            stand.feed(later, (f"What does station {number} report of the tide?", "Let me see."))
+            trial.bench.measures.injected_characters.append(len(stand.inject(later)))
         found = stand.call("memory_recall", scope, question="What does station 41 report of the tide?")
         trial.bench.measures.text_characters.append(len(found["_text"]))
         trial.has("the right one is among few", "Station 41" in shown(found) or "Station 41" in injected)

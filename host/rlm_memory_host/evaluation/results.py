@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from rlm_memory_host.evaluation.cases import Trial, case, shown
-from rlm_memory_host.evaluation.conversation import AWAY, HOME, HOSTILE, with_owner
+from rlm_memory_host.evaluation.conversation import AWAY, HOME, HOSTILE, let_filters_fail, with_owner
 from rlm_memory_host.evaluation.stand import Refused, Stand, Wanted, texts
 from rlm_memory_host.honcho.fake import Fault
 from rlm_memory_host.storage.paths import ProjectLayout
@@ -200,7 +200,7 @@ def card_injection(trial: Trial) -> None:
         trial.lacks("an envelope closes in its text", text.count("</MEMORY_DATA>") > text.count("<MEMORY_DATA>"))
         trial.lacks("a fence opens in its text", "```" in text)
         trial.lacks("a line of its text looks like ours", any(line.startswith("SYSTEM") for line in text.split("\n")))
-        trial.bench.measures.text_characters.append(len(text))
+        trial.bench.measures.card_characters += [len(line) for line in text.split("\n") if "[experiment-card]" in line]
 
 
 # -- section 34.2 ------------------------------------------------------------------------------------------------------
@@ -257,22 +257,14 @@ def together(trial: Trial) -> None:
     assert served is not None
     served.call(lambda: served.fake.plan.add(Fault(route=ADD, times=None, status=503)))
     with trial.bench.stand() as stand:
-        done: list[dict[str, Any]] = []
 
-        def one(number: int) -> None:
+        def one(number: int) -> dict[str, Any]:
             data = f"result {number}".encode()
-            named = {
-                "query_fingerprint": fingerprint(str(number)),
-                "title": f"Response {number}",
-                "name": f"{number}.bin",
-            }
-            done.append(record(stand, data, **named))
+            named = {"query_fingerprint": fingerprint(str(number)), "name": f"{number}.bin"}
+            return record(stand, data, title=f"Response {number}", **named)
 
-        threads = [threading.Thread(target=one, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(6) as threads:
+            done = list(threads.map(one, range(6)))
         hits = {hit["experiment_id"] for hit in found(stand, "response")}
         trial.has("each is found at once", hits == {each["experiment_id"] for each in done} and len(done) == 6)
         served.call(served.fake.plan.clear)
@@ -352,6 +344,7 @@ def apart(trial: Trial) -> None:
             query_fingerprint=fingerprint("x"), source="s", source_version="v",
         )  # fmt: skip
         trial.lacks("a file of another session is read", told == "")
+    let_filters_fail(trial)
     with trial.bench.stand() as machine:
         trial.has("the same person hears of it elsewhere", found(machine, "cohort response"))
         trial.lacks("another project hears of it elsewhere", found(machine, "cohort response", project="trial-c"))

@@ -67,6 +67,8 @@ class Store:
         self.workspaces: dict[str, Workspace] = {}
         self.now = now
         self.search_delay = search_delay
+        self.ignores_filters = False
+        """Whether searches give rows that their filters rule out, as a faulty release might."""
         self._order = 0
 
     def new_id(self) -> str:
