@@ -32,8 +32,10 @@ def _faults() -> list[Fault]:
     ]
 
 
-def _live(root: Path, served: Served, first: int, count: int, *, after: float, how: int) -> list[str]:
-    """One life, ended `after` seconds from its first admission; what it said."""
+def _live(
+    root: Path, served: Served, first: int, count: int, *, after: float, how: int, within: float = 60.0
+) -> list[str]:
+    """One life, told to end `after` seconds from its first admission, gone `within` seconds; what it said."""
     process = _start(root, served, first, count)
     assert process.stdout is not None
     said: list[str] = []
@@ -44,7 +46,7 @@ def _live(root: Path, served: Served, first: int, count: int, *, after: float, h
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(after)
     process.send_signal(how)
-    process.wait(10)
+    process.wait(within)
     # Not `communicate`: with a time limit it reads past what the loop above left in its buffer.
     with process.stdout:
         return [*said, *process.stdout.read().splitlines()]
@@ -112,7 +114,7 @@ def test_g4_09_a_slow_service_does_not_hold_a_sigterm_up(tmp_path: Path) -> None
     root.mkdir(mode=0o700)
     with serving(FakeHoncho(workspaces=["space"])) as served:
         served.call(lambda: served.fake.plan.add(Fault(route=MESSAGES, times=None, commit=True, wait=60)))
-        said = _live(root, served, 0, ENOUGH, after=0.5, how=signal.SIGTERM)
+        said = _live(root, served, 0, ENOUGH, after=0.5, how=signal.SIGTERM, within=10.0)
         admitted = [int(line.split()[1]) for line in said if line.startswith("admitted")]
         assert admitted
         served.call(served.fake.plan.clear)

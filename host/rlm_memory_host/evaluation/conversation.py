@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+from rlm_memory_host.contracts.ids import new_ulid
 from rlm_memory_host.delivery.destroyed import Destroyed
 from rlm_memory_host.evaluation.cases import Trial, case, shown
 from rlm_memory_host.evaluation.stand import Refused, Service, Stand, Wanted
@@ -34,9 +35,9 @@ def remember(stand: Stand, note: str, *, project: str = HOME, session: str = "se
     return stand.call("memory_record", scope, note=note)
 
 
-def search(stand: Stand, query: str, *, project: str = HOME, session: str = "session-9") -> dict[str, Any]:
-    """A search in a session of its own."""
-    return stand.call("memory_search", stand.scope(project, session), query=query)
+def search(stand: Stand, query: str, *, project: str = HOME) -> dict[str, Any]:
+    """A search in a session of its own: what was given before in a context is not given again."""
+    return stand.call("memory_search", stand.scope(project, f"session-{new_ulid()}"), query=query)
 
 
 def with_owner(service: Service, user_peer: str) -> Service:
@@ -236,7 +237,7 @@ def child(trial: Trial) -> None:
 def outage(trial: Trial) -> None:
     served = trial.bench.fake
     assert served is not None
-    with trial.bench.stand(Wanted(trial.bench.service, call_seconds=0.5)) as stand:
+    with trial.bench.stand() as stand:
         remember(stand, "The winch takes 400 kg.")
         stand.settle()
         served.call(lambda: served.fake.plan.add(Fault(route=SEARCH, times=None, wait=8.0)))
