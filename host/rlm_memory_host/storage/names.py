@@ -55,7 +55,7 @@ def check_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     """The tags as they are stored: cleaned, empty and repeated ones left out. Raises LimitExceeded."""
     if len(tags) > MAX_TAGS:
         raise LimitExceeded(f"there are {len(tags):,} tags, the limit is {MAX_TAGS}", "TOO_MANY_TAGS")
-    lines = [clean_line(tag)[0] for tag in tags]
+    lines = [clean_line(check_body(_INVISIBLE.sub("", tag), "tag"))[0] for tag in tags]
     for line in lines:
         if len(line) > MAX_TAG:
             raise LimitExceeded(f"a tag has {len(line):,} characters, the limit is {MAX_TAG}", "TAG_TOO_LONG")

@@ -32,6 +32,7 @@ from rlm_memory_host.textmemory import commands, gates, quotes
 from rlm_memory_host.textmemory.judge import Said
 from rlm_memory_host.textmemory.polarity import is_negative
 from rlm_memory_host.textmemory.sentences import features, fold, numbers, split
+from rlm_memory_host.textmemory.validity import parse_moment, stamp
 
 DEFAULT_TOPICS: Final = {
     Kind.FACT: "Facts",
@@ -148,11 +149,15 @@ def prepare(
         warnings=(*warnings, *more),
         has_cue=commands.is_cross_project(message.text) if message is not None else False,
         confidence=note.confidence,
-        valid_from=note.valid_from,
-        valid_to=note.valid_to,
+        valid_from=_moment(note.valid_from, "valid_from"),
+        valid_to=_moment(note.valid_to, "valid_to"),
         priority=note.priority if operator else "P1",
         pinned=note.pinned and operator,
     )
+
+
+def _moment(text: str, what: str) -> str:
+    return stamp(parse_moment(text, what)) if text else ""
 
 
 def _body(text: str) -> str:

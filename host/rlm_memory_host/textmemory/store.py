@@ -420,7 +420,7 @@ class MarkdownStore:
                 raise LimitExceeded("a repository's memory takes normal sensitivity only", "SENSITIVITY_IN_REPOSITORY")
             evidence = ""
         _safe_id(block.id)
-        return replace(
+        cleaned = replace(
             block,
             topic=names.check_topic(block.topic),
             title=names.check_title(block.title),
@@ -429,6 +429,8 @@ class MarkdownStore:
             tags=names.check_tags(block.tags),
             scope=write.layer.kind,
         )
+        _check_readable(cleaned)
+        return cleaned
 
     def _check_suspect(self, held: TopicSet, name: str) -> None:
         kept = held.held.get(name)
@@ -458,6 +460,18 @@ def _safe_id(memory_id: str) -> str:
     if not topics.is_memory_id(memory_id):
         raise LimitExceeded("a memory's id has letters, digits, '_' and '-' only", "INVALID_ID")
     return memory_id
+
+
+def _check_readable(block: Block) -> None:
+    """What would not be read back as it is is never written: it would be acknowledged and then quarantined."""
+    try:
+        data = topics.encode_block(block)
+        read = topics.decode_block(data, block.topic, block.scope)
+    except (topics.BadBlock, UnicodeEncodeError) as error:
+        why = getattr(error, "code", "INVALID_UTF8")
+        raise LimitExceeded(f"a key of the memory holds what no topic file keeps ({why})", "INVALID_TEXT") from None
+    if read != block or b"\r" in data:
+        raise LimitExceeded("a key of the memory holds what a topic file does not give back", "INVALID_TEXT")
 
 
 def _new_file(layer: Layer, name: str, file: TopicFile) -> NewFile:
