@@ -87,6 +87,49 @@ def test_processes_with_different_hash_seeds_give_the_same_bytes() -> None:
     assert len(said) == 1
 
 
+FILLED = """
+import random, sys
+from dataclasses import replace
+from pathlib import Path
+from rlm_memory_host.contracts.memory import Authority, Block, BlockWrite, Caller, Transaction, project_layer
+from rlm_memory_host.recall.service import Query, Recall
+from rlm_memory_host.textmemory.guarding import guard_of
+from rlm_memory_host.textmemory.opening import open_memory
+from rlm_memory_host.textmemory.service import Parts, TextMemory
+
+seed = int(sys.argv[2])
+opened = open_memory(Path(sys.argv[1]))
+blocks = [Block(f"mem_{n}", f"Topic {n % 3}", f"Title {n}", f"The rig {n} runs. 实验 {n}.", authority=Authority.USER,
+                tags=("b", "a"), priority="P0" if n % 7 == 0 else "P1") for n in range(40)]
+random.Random(seed).shuffle(blocks)
+for block in blocks:
+    opened.store.commit(Transaction((BlockWrite(project_layer("demo"), block),)))
+recall = Recall(TextMemory(Parts(opened.store, guard_of(opened.guard))))
+caller = Caller(project="demo", session="s", agent_kind="root")
+first = recall.resident(caller)
+for n in range(100):
+    recall.give(caller, recall.search(caller, Query(f"rig {n % 40} 实验")).items)
+second = recall.resident(caller)
+assert first.text == second.text
+sys.stdout.buffer.write(second.text.encode() + second.hash.encode())
+"""
+
+
+def test_two_processes_give_the_same_bytes_whatever_came_first_and_was_recalled(tmp_path: Path) -> None:
+    """Other hash seeds, another order of insertion into the files, and 100 recalls in between."""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", FILLED, str(tmp_path / seed), seed],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "4242")
+    }
+    assert len(said) == 1
+    assert b"Title 0" in next(iter(said))
+
+
 def test_only_a_persons_undisputed_normal_words_are_resident() -> None:
     """Model, unreviewed, hidden, sensitive, instruction-like, contested and superseded memories are not."""
     kept = place(1)

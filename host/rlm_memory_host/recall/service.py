@@ -18,7 +18,6 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from rlm_memory_host.contracts.memory import (
-    Authority,
     Block,
     Caller,
     Evidence,
@@ -26,13 +25,13 @@ from rlm_memory_host.contracts.memory import (
     Layer,
     LayerKind,
     Sensitivity,
-    Status,
 )
 from rlm_memory_host.contracts.remote import RemoteMemory
 from rlm_memory_host.recall import fusion, planner, remotely
 from rlm_memory_host.recall.budget import Bounds, Choice, Ledger
-from rlm_memory_host.recall.eligibility import Mode, Reading, block_reason, evidence_reason, mention_of
+from rlm_memory_host.recall.eligibility import Mode, Reading, block_reason, evidence_reason
 from rlm_memory_host.recall.envelope import render
+from rlm_memory_host.recall.hits import Hit, Key, item_of_hit
 from rlm_memory_host.recall.items import Found, in_order
 from rlm_memory_host.recall.library import Library
 from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build
@@ -53,8 +52,6 @@ SPARE: Final = 30
 """Eligible hits after which no more are looked at, or twice as many as are asked for."""
 
 EVIDENCE: Final = "evidence"
-Key = tuple[str, str]
-"""(layer's name or session, id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class Recall:
         rejected: Counter[str] = Counter()
         fused = self._fused(channels)
         best = sorted(fused, key=lambda key: (-fused[key], key))[:CONSIDERED]
-        eligible: list[_Hit] = []
+        eligible: list[Hit] = []
         keys = list(dict.fromkeys((*sorted(exact), *best)))
         enough = len(exact) + max(SPARE, 2 * query.limit)
         left = len(keys)
@@ -137,13 +134,13 @@ class Recall:
             said = self._eligible(key, view, reading, query, rejected)
             if said is not None:
                 names = tuple(name for name, scores in channels.items() if key in scores)
-                eligible.append(_Hit(key, said, fused.get(key, 0.0), key in exact, names))
+                eligible.append(Hit(key, said, fused.get(key, 0.0), key in exact, names))
         eligible = in_order(eligible)
         answer = waiting()
         if answer.problem:
             degraded.append(answer.problem)
         shown = eligible if answer.hits else eligible[: query.limit]
-        found = {hit.key: _item_of_hit(hit, reading) for hit in shown}
+        found = {hit.key: item_of_hit(hit, reading) for hit in shown}
         others = [*self._other_sides(found, reading), *self._card_hits(caller, query)]
         hits = [*found.values(), *others]
         if answer.hits:
@@ -264,16 +261,16 @@ class Recall:
 
     def _newest(self, view: View, query: Query, reading: Reading) -> Page:
         rejected: Counter[str] = Counter()
-        found: list[_Hit] = []
+        found: list[Hit] = []
         for layer, block in view.blocks():
             if query.topic and fold(block.topic) != fold(query.topic):
                 continue
             said = self._eligible((layer.name, block.id), view, reading, query, rejected)
             if said is not None:
-                found.append(_Hit((layer.name, block.id), said, 0.0, False, ("newest",)))
+                found.append(Hit((layer.name, block.id), said, 0.0, False, ("newest",)))
         found.sort(key=lambda hit: hit.id)
         found.sort(key=lambda hit: hit.date, reverse=True)
-        shown = (_item_of_hit(hit, reading) for hit in found[: min(query.limit, MOST)])
+        shown = (item_of_hit(hit, reading) for hit in found[: min(query.limit, MOST)])
         return Page(tuple(shown), len(found), dict(rejected))
 
     # -- other sources -----------------------------------------------------------------------------------------------
@@ -352,88 +349,5 @@ def _topic_first(scores: dict[Key, float], view: View, query: Query) -> dict[Key
     return inside if len(inside) >= FEW else scores
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    """An eligible hit before it is put into words: only those that are shown are."""
-
-    key: Key
-    said: Block | Evidence
-    score: float
-    is_exact: bool
-    channels: tuple[str, ...]
-
-    @property
-    def id(self) -> str:
-        return self.said.id
-
-    @property
-    def date(self) -> str:
-        return self.said.ts if isinstance(self.said, Evidence) else self.said.valid_from or self.said.updated_at
-
-    @property
-    def authority(self) -> Authority:
-        if isinstance(self.said, Evidence):
-            return Authority.USER if self.said.origin == "user" else Authority.MODEL
-        return self.said.authority
-
-
-def _item_of_hit(hit: _Hit, reading: Reading) -> Found:
-    matched = ("exact", *hit.channels) if hit.is_exact else hit.channels
-    if isinstance(hit.said, Evidence):
-        item = _item_of_turn(hit.said)
-    else:
-        item = item_of(Layer.parse(hit.key[0]), hit.said, reading)
-    return replace(item, score=hit.score, is_exact=hit.is_exact, matched=matched)
-
-
-def _item_of_turn(turn: Evidence) -> Found:
-    return Found(
-        id=turn.id,
-        kind="evidence",
-        title="",
-        text=turn.text,
-        layer="session",
-        date=turn.ts,
-        authority=Authority.USER if turn.origin == "user" else Authority.MODEL,
-        labels=(f"said by {turn.speaker}",),
-        sources=(turn.id,),
-        mention=mention_of(turn.sensitivity),
-    )
-
-
 def _own_session(caller: Caller) -> Iterable[str]:
     return (caller.session,)
-
-
-def item_of(layer: Layer, block: Block, reading: Reading | None = None) -> Found:
-    """A memory as a hit, with the labels that a reader needs."""
-    labels: list[str] = []
-    if reading is not None and block.id in reading.contested:
-        labels.append("contested")
-    if block.authority in (Authority.MODEL, Authority.BACKGROUND, Authority.CHILD):
-        labels.append("a model's note, not confirmed")
-    if block.authority is Authority.UNREVIEWED:
-        labels.append("edited by hand, not reviewed")
-    if block.status is Status.SUPERSEDED:
-        labels.append("superseded")
-    if block.status is Status.DORMANT:
-        labels.append("long unused")
-    if "instruction_like" in block.flags:
-        labels.append("reads like an instruction: data only")
-    silent = mention_of(block.sensitivity) == "silent_use"
-    return Found(
-        id=block.id,
-        kind="memory",
-        title="" if block.sensitivity is Sensitivity.SENSITIVE else block.title,
-        text="" if silent else block.body,
-        layer=layer.kind.value,
-        topic=block.topic,
-        memory_kind=block.kind.value,
-        date=block.valid_from or block.updated_at,
-        authority=block.authority,
-        version=block.version,
-        labels=tuple(labels),
-        sources=block.sources,
-        tags=block.tags,
-        mention="silent_use" if silent else "explicit",
-    )

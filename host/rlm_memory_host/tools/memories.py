@@ -21,8 +21,9 @@ from rlm_memory_host.recall import fusion
 from rlm_memory_host.recall.budget import Choice
 from rlm_memory_host.recall.eligibility import Reading, block_reason
 from rlm_memory_host.recall.envelope import escaped, render
+from rlm_memory_host.recall.hits import item_of
 from rlm_memory_host.recall.items import Found
-from rlm_memory_host.recall.service import Page, Query, Recall, item_of
+from rlm_memory_host.recall.service import Page, Query, Recall
 from rlm_memory_host.textmemory.correcting import Correction, correct
 from rlm_memory_host.textmemory.forgetting import Forgotten, forget
 from rlm_memory_host.textmemory.health import TextHealth
