@@ -52,6 +52,8 @@ _COMMANDS: Final[Mapping[str, Register]] = {
     "outbox": _group("outbox"),
     "mcp": _command(f"{PACKAGE}.mcp", "mcp"),
     "fake-honcho": _command(f"{PACKAGE}.fake_honcho"),
+    "replay": _command(f"{PACKAGE}.replay"),
+    "evaluate": _command(f"{PACKAGE}.evaluate"),
     "demo": _command("rlm_memory_host.demo"),
 }
 
