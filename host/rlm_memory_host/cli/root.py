@@ -90,9 +90,7 @@ def _built(name: str) -> Any:
 
 
 def _empty(**options: Any) -> typer.Typer:
-    return typer.Typer(
-        add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, **options
-    )
+    return typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, **options)
 
 
 def _nothing() -> None:
