@@ -202,3 +202,12 @@ def test_other_commands_do_not_pay_for_the_text_memory(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("rlm-memory memory pro", "promote"), ("rlm-memory aud", "audit")])
+def test_a_shell_completes_the_commands(typed: str, offered: str) -> None:
+    """As bash asks for it."""
+    asks = {"_RLM_MEMORY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    program = Path(sys.executable).with_name("rlm-memory")
+    done = subprocess.run([program], env={**os.environ, **asks}, capture_output=True, text=True, check=False)
+    assert offered in done.stdout.split()
