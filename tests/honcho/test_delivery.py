@@ -40,6 +40,7 @@ def test_an_exchange_arrives_with_its_metadata_and_its_session(tmp_path: Path) -
                 "dsh_turn": 1,
                 "dsh_agent_kind": "root",
                 "project_id": "project",
+                "owner_peer_id": "person",
                 "role": "user",
                 "captured_at": rows[0]["created_at"],
                 "plugin_version": "1.0",

@@ -1,4 +1,4 @@
-"""`rlm-memory replay`: a recorded session comes in once, whatever how often it is asked for, and only by a person."""
+"""Commands around the outbox: a recorded session comes in once; what an operator removes is not sent any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlm_memory_host.honcho.fake import FakeHoncho, serving
+from rlm_memory_host.evaluation.results import record
+from rlm_memory_host.evaluation.stand import Service, Stand, Wanted
+from rlm_memory_host.honcho.fake import FakeHoncho, Fault, serving
 from rlm_memory_host.process import host_lock
 
 INSIDE = ("RLM_SESSION_DIR", "RLM_SESSION_ID", "DSH_SESSION_ID", "JPY_PARENT_PID", "JPY_SESSION_NAME")
@@ -59,3 +61,23 @@ def test_a_recorded_session_arrives_once(tmp_path: Path) -> None:
         refused = replay(root, config, recording, RLM_SESSION_DIR=str(tmp_path))
         assert refused.returncode == 2
         assert len(served.fake.rows()) == 2
+
+
+def test_a_result_that_an_operator_removes_is_not_sent_after_the_next_start(tmp_path: Path) -> None:
+    """The service was away; `experiments rm` takes the waiting card out of the outbox, without any host."""
+    with serving(FakeHoncho(workspaces=["evaluation"])) as served:
+        served.call(lambda: served.fake.plan.add(Fault(route="POST", times=None, status=503)))
+        wanted = Wanted(Service(served.url))
+        with Stand(tmp_path, wanted) as stand:
+            kept = record(stand, b"kept", query_fingerprint="1" * 64, title="Kept")
+            gone = record(stand, b"gone", query_fingerprint="2" * 64, title="Gone")
+        outside = {name: value for name, value in os.environ.items() if name not in INSIDE}
+        command = [sys.executable, "-m", "rlm_memory_host", "experiments", "rm", gone["experiment_id"]]
+        places = ["--project", "trial-a", "--state-root", str(tmp_path / "state")]
+        done = subprocess.run([*command, *places], capture_output=True, text=True, check=False, env=outside)
+        assert done.returncode == 0, done.stdout + done.stderr
+        served.call(served.fake.plan.clear)
+        with Stand(tmp_path, wanted) as stand:
+            assert stand.until(lambda: served.fake.rows())
+            assert stand.settle()
+        assert [row["metadata"]["experiment_id"] for row in served.fake.rows()] == [kept["experiment_id"]]

@@ -309,6 +309,11 @@ def _each(
                     done.append({"experiment_id": name})
             except StoreError as error:
                 failed.append({"experiment_id": name, "code": error.code, "reason": str(error)})
+        if done and action == "rm" and not dry_run and (desk.settings.state_root / "outbox").is_dir():
+            from rlm_memory_host.cli.outbox import take_back
+
+            # A card that still waits is not sent any more.
+            take_back(desk.settings.state_root, {item["experiment_id"] for item in done})
     word = {"rm": "removed", "undo": "brought back"}[action]
     lines = [f"{'would be ' if dry_run else ''}{word}: {item['experiment_id']}" for item in done]
     lines += [f"not {word}: {item['experiment_id']}: {item['reason']}" for item in failed]

@@ -89,13 +89,17 @@ def find(state_root: Path, prefix: str) -> DeliveryDocument:
 
 
 def about(state_root: Path, memory_ids: Collection[str], session: str = "") -> list[str]:
-    """The ids of pending deliveries and dead letters about one of these memories, or of this session."""
+    """The ids of pending deliveries and dead letters about one of these memories or results, or of this session."""
     return [
         document.request.delivery_id
         for place in (PENDING, DEAD_LETTER)
         for document in documents(state_root, place)
         if (session and document.request.scope.dsh_session_id == session)
-        or any(message.metadata.get("memory_id") in memory_ids for message in document.request.messages)
+        or any(
+            message.metadata.get(name) in memory_ids
+            for message in document.request.messages
+            for name in ("memory_id", "experiment_id")
+        )
     ]
 
 
