@@ -120,11 +120,10 @@ class HostChannel:
             with prompt():
                 while True:
                     left = wire.TICK_SECONDS if end is None else min(wire.TICK_SECONDS, end - self._clock())
-                    try:
-                        return pending.future.result(max(left, 0.0))
-                    except TimeoutError:
-                        if end is not None and self._clock() >= end:
-                            raise
+                    if pending.future.done() or self._route.wait(pending.future, max(left, 0.0)):
+                        return pending.future.result()
+                    if end is not None and self._clock() >= end:
+                        raise TimeoutError
                     self.check_caller()
                     self.tick()
         except TimeoutError:
@@ -140,7 +139,7 @@ class HostChannel:
         """
         waiter = asyncio.wrap_future(pending.future)
         try:
-            with self._ticking(asyncio.get_running_loop()):
+            with self._ticking(asyncio.get_running_loop()), self._route.attended():
                 await asyncio.wait({waiter})
             return waiter.result()
         finally:
@@ -194,6 +193,8 @@ class HostChannel:
         """
         if 0 <= self._clock() - self._last_tick < wire.TICK_SECONDS / 2:
             return
+        if self._queue and len(self._flight) < wire.WINDOW:
+            self._admit()  # where an interrupt kept it from being done
         with self._lock:
             now = self._clock()
             step, self._last_tick = now - self._last_tick, now
@@ -280,7 +281,7 @@ class HostChannel:
 
     def _receive(self, request_id: str, data: object) -> bool:
         with self._lock:
-            pending = self._flight.pop(request_id, None)
+            pending = self._flight.get(request_id)
             known = pending is not None or request_id in self._finished
             if not known:
                 return False
@@ -298,6 +299,9 @@ class HostChannel:
                 pending.future.set_result(reply)
             except InvalidStateError:  # withdrawn in this moment
                 pass
+        # Only now: an interrupt may end this thread's work anywhere, and what is in flight is asked for again.
+        with self._lock:
+            self._flight.pop(request_id, None)
         self._admit()
         return True
 

@@ -3,9 +3,12 @@
 Owns: the socket, the thread that reads it, noticing that the connection was refused or lost. Does not own: who waits
 for what, timers, ids (`channel.py`), nor where the token comes from (`opening.py`, `attaching.py`).
 
-A ZeroMQ socket is no thread's friend: every use is under the lock, and the reader waits on the socket's descriptor
+Threads. A ZeroMQ socket is no thread's friend: every use is under `_lock`, and waiting is done on its descriptor
 without it. The descriptor tells of a change only once and a send may use the telling up, so whoever sends looks, and
-wakes the reader where something has come. The reader closes the sockets when it ends.
+rings where something has come. One thread at a time drives: it waits on the descriptor and hands out what comes.
+A caller that blocks drives itself, since handing its reply from thread to thread would double what a call takes; the
+reader thread meanwhile only listens for the bell. It drives where nobody does that others wait for: coroutines, and
+threads that found a driver already. It closes the sockets when it ends.
 
 Source: design page "Kernel <-> host", Direct channel.
 """
@@ -17,15 +20,19 @@ import os
 import select
 import socket
 import threading
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from rlm_memory import errors, wire
-from rlm_memory.route import IsOurs, OnReply
+from rlm_memory.route import IsOurs, OnReply, wait_done
 
 LINGER_MILLISECONDS: Final = 200
 """What was handed over before a close, a cancellation say, gets that long to leave."""
@@ -54,7 +61,7 @@ class DirectRoute:
         self._offer, self._on_lost = offer, on_lost
         self._origin = uuid.uuid4().hex
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock: Any = threading.RLock()
         self._closed = False
         self._authenticated = False
         self._tries = 0
@@ -62,7 +69,14 @@ class DirectRoute:
         self._context: zmq.Context[Any] | None = None
         self._socket: Any = None
         self._monitor: Any = None
-        self._bell = self._ear = -1
+        self._descriptors: tuple[int, ...] = ()
+        self._bell, self._nudge = _Bell(), _Bell()
+        """The reader's, and the driving caller's."""
+        # Re-entrant: a signal handler of the user's may call in while its thread drives.
+        self._driving = threading.RLock()
+        self._drivers = self._followers = 0
+        self._arrived: deque[bytes] = deque()
+        self._fault: errors.MemoryFault | None = None
         self._reader = threading.Thread(target=self._read, name="rlm-memory-direct", daemon=True)
 
     def open(self, on_reply: OnReply, is_ours: IsOurs) -> None:
@@ -79,7 +93,7 @@ class DirectRoute:
             peer.setsockopt(zmq.SNDHWM, 0)
             peer.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
             self._monitor = peer.get_monitor_socket(EVENTS)
-            self._ear, self._bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+            self._descriptors = (peer.fileno(), self._monitor.fileno())
             peer.connect(self._offer.address)
         except (zmq.ZMQError, ValueError) as error:
             self._end()
@@ -90,10 +104,45 @@ class DirectRoute:
 
     def send(self, request_id: str, data: Mapping[str, Any], repeat_of: str | None = None) -> None:
         body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-        self._hand_over(wire.Frames(wire.DIRECT_OPEN, self._origin, request_id, repeat_of, body))
+        self._hand_over(wire.Letter(wire.DIRECT_OPEN, self._origin, request_id, repeat_of, body))
 
     def cancel(self, request_id: str) -> None:
-        self._hand_over(wire.Frames(wire.DIRECT_CLOSE, self._origin, request_id))
+        self._hand_over(wire.Letter(wire.DIRECT_CLOSE, self._origin, request_id))
+
+    def wait(self, answered: Future[Any], seconds: float) -> bool:
+        """Drive until the future is done, or wait for it where another thread drives."""
+        inside = self._lock._is_owned()
+        with self._lock:
+            self._followers += 1
+        try:
+            if inside:
+                # A signal handler that runs in the middle of its thread's own use of the socket: nobody else can drive.
+                self._drive(answered, seconds)
+                return answered.done()
+            if not self._driving.acquire(blocking=False):
+                return wait_done(answered, seconds)
+            try:
+                self._drive(answered, seconds)
+            finally:
+                self._driving.release()
+        finally:
+            with self._lock:
+                self._followers -= 1
+                if self._followers or self._fault is not None:
+                    self._bell.ring()
+        return answered.done() or wait_done(answered, 0 if self._fault is None else seconds)
+
+    @contextmanager
+    def attended(self) -> Generator[None]:
+        """Have the reader drive while the context is open and nobody else does."""
+        with self._lock:
+            self._followers += 1
+            self._bell.ring()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._followers -= 1
 
     def refusal(self) -> errors.MemoryFault | None:
         if os.getpid() != self._pid:
@@ -107,68 +156,103 @@ class DirectRoute:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._ring()
+                self._bell.ring()
+                self._nudge.ring()
         if self._reader.is_alive() and self._reader is not threading.current_thread():
             self._reader.join(JOIN_SECONDS)
 
-    def _hand_over(self, frames: wire.Frames) -> None:
+    def _hand_over(self, letter: wire.Letter) -> None:
         with self._lock:
             if self._closed or self._socket is None:
                 return
             try:
-                self._socket.send_multipart(frames.encode(), zmq.NOBLOCK)
+                self._socket.send(letter.encode(), zmq.NOBLOCK)
                 if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-                    self._ring()
+                    (self._nudge if self._drivers else self._bell).ring()
             except zmq.ZMQError:
                 pass  # what does not leave is sent again by the channel
 
-    def _ring(self) -> None:
+    # -- the driver, whoever that is ---------------------------------------------------------------------------------
+    def _drive(self, answered: Future[Any], seconds: float) -> None:
+        """Hand out what comes until the future is done or the time is over."""
+        end = time.monotonic() + seconds
+        with self._lock:
+            if self._closed:
+                return
+            watch = self._watch(self._nudge)
+            self._drivers += 1
         try:
-            os.write(self._bell, b"!")
-        except OSError:  # full: the reader wakes anyway
-            pass
+            while True:
+                self._nudge.hush()
+                self._hand_out()
+                left = end - time.monotonic()
+                if answered.done() or left <= 0 or self._closed or self._fault is not None:
+                    return
+                watch.poll(left * 1e3)
+        finally:
+            with self._lock:
+                self._drivers -= 1
 
-    # -- the reader's thread -----------------------------------------------------------------------------------------
+    def _hand_out(self) -> None:
+        """Deliver what is there, and see what became of the connection. Called by the driver."""
+        self._take_in()
+        while self._arrived:
+            try:
+                frame = self._arrived.popleft()
+            except IndexError:
+                break  # a signal handler's own call was faster
+            self._on_reply(*wire.parse_reply_frame(frame))
+        if self._fault is None:
+            self._fault = self._told()
+
     def _read(self) -> None:
-        watch = select.poll()
-        for descriptor in (self._socket.fileno(), self._monitor.fileno(), self._ear):
-            watch.register(descriptor, select.POLLIN)
-        fault: errors.MemoryFault | None = None
-        while fault is None and not self._closed:
-            for frames in self._drained(self._socket):
-                self._deliver(frames)
-            fault = self._told()
-            if fault is None:
-                watch.poll()
-                self._hush()
+        """The reader's thread: drive while it is wanted, end the route when it is over."""
+        watch, bell_only, parked = self._watch(self._bell), select.poll(), False
+        bell_only.register(self._bell, select.POLLIN)
+        while not self._closed and self._fault is None:
+            if self._driving.acquire(blocking=False):
+                try:
+                    self._hand_out()
+                finally:
+                    self._driving.release()
+            else:
+                parked = True
+            if self._fault is None and not self._closed:
+                (bell_only if parked else watch).poll()
+                rang = self._bell.hush()
+                parked = parked and not rang
         with self._lock:
             self._closed = True
+        with self._driving, self._lock:
             self._end()
-        if fault is not None:
-            self._on_lost(self, fault)
+        if self._fault is not None:
+            self._on_lost(self, self._fault)
 
-    def _drained(self, peer: Any) -> list[list[bytes]]:
-        found: list[list[bytes]] = []
+    def _watch(self, bell: _Bell) -> select.poll:
+        """What a driver waits on; one of its own for each wait, since a signal handler may begin another within it."""
+        watch = select.poll()
+        for descriptor in (*self._descriptors, bell.fileno()):
+            watch.register(descriptor, select.POLLIN)
+        return watch
+
+    def _take_in(self) -> None:
         with self._lock:
-            try:
-                while not self._closed:
-                    found.append(peer.recv_multipart(zmq.NOBLOCK))
-            except zmq.ZMQError:
-                pass
-        return found
+            while not self._closed and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                try:
+                    self._arrived.append(self._socket.recv(zmq.NOBLOCK))
+                except zmq.Again:
+                    return  # as above
 
-    def _deliver(self, frames: list[bytes]) -> None:
-        data: object = None
-        try:
-            data = json.loads(frames[1])
-        except (ValueError, IndexError):
-            pass  # a reply that cannot be read; the channel says so
-        self._on_reply(frames[0].decode("ascii", "replace"), data)
+    def _events(self) -> list[int]:
+        found: list[int] = []
+        with self._lock:
+            while not self._closed and self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                found.append(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"])
+        return found
 
     def _told(self) -> errors.MemoryFault | None:
         """What the connection came to, where it is over."""
-        for frames in self._drained(self._monitor):
-            event = parse_monitor_message(frames)["event"]
+        for event in self._events():
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._authenticated = True
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
@@ -181,25 +265,45 @@ class DirectRoute:
                     return errors.HostUnavailable(REFUSED, wire.REQUEST_SCOPE_CLOSED)
         return None
 
-    def _hush(self) -> None:
-        try:
-            while os.read(self._ear, 4096):
-                pass
-        except OSError:
-            pass
-
     def _end(self) -> None:
         if self._socket is not None:
             if self._monitor is not None:
                 self._socket.disable_monitor()
                 self._monitor.close()
             self._socket.close()
-        for descriptor in (self._bell, self._ear):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._bell = self._ear = -1
+        self._bell.close()
+        self._nudge.close()
         if self._context is not None:
             self._context.term()
+
+
+class _Bell:
+    """A pipe that wakes a thread out of `poll`. A closed one rings for nobody."""
+
+    def __init__(self) -> None:
+        self._ear, self._rope = _pipe()
+
+    def fileno(self) -> int:
+        return self._ear
+
+    def ring(self) -> None:
+        try:
+            os.write(self._rope, b"!")
+        except OSError:  # full: whoever listens wakes anyway
+            pass
+
+    def hush(self) -> bool:
+        """Take the rings; whether there were any."""
+        try:
+            return bool(os.read(self._ear, 4096))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        for end in (self._ear, self._rope):
+            if end >= 0:
+                os.close(end)
+        self._ear = self._rope = -1
 
 
 class Unopened:
@@ -210,6 +314,12 @@ class Unopened:
     def send(self, request_id: str, data: Mapping[str, Any], repeat_of: str | None = None) -> None: ...
 
     def cancel(self, request_id: str) -> None: ...
+
+    def wait(self, answered: Future[Any], seconds: float) -> bool:
+        return wait_done(answered, seconds)
+
+    def attended(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def refusal(self) -> errors.MemoryFault | None:
         return None

@@ -21,11 +21,11 @@ from types import FrameType
 @contextmanager
 def prompt() -> Generator[None]:
     """Make SIGINT end the enclosed wait, in the main thread under a running event loop; elsewhere nothing to do."""
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not _loop_runs() or not callable(previous):
+    if threading.current_thread() is not threading.main_thread() or not _loop_runs():
         yield
         return
-    if previous is signal.default_int_handler:
+    previous = signal.getsignal(signal.SIGINT)
+    if not callable(previous) or previous is signal.default_int_handler:
         yield
         return
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 from rlm_memory import errors, wire
@@ -34,6 +36,14 @@ class Route(Protocol):
         ...
 
     def cancel(self, request_id: str) -> None: ...
+
+    def wait(self, answered: Future[Any], seconds: float) -> bool:
+        """Wait in this thread, at most `seconds`, until the future is done; whether it is. Interrupts land."""
+        ...
+
+    def attended(self) -> AbstractContextManager[None]:
+        """Around a wait that no thread of its own does: replies arrive meanwhile by themselves."""
+        ...
 
     def refusal(self) -> errors.MemoryFault | None:
         """Why the calling thread or process must not wait on this route; None when it may."""
@@ -70,6 +80,12 @@ class CommRoute:
         if self._is_ending():
             return
         self._publish("comm_close", request_id, {"comm_id": request_id, "data": {}}, {})
+
+    def wait(self, answered: Future[Any], seconds: float) -> bool:
+        return wait_done(answered, seconds)
+
+    def attended(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def refusal(self) -> errors.MemoryFault | None:
         if os.getpid() != self._pid:
@@ -117,6 +133,11 @@ class CommRoute:
             return self._kernel.get_parent("shell") or {}
         except (AttributeError, LookupError):
             return {}
+
+
+def wait_done(answered: Future[Any], seconds: float) -> bool:
+    """Wait for what another thread resolves; whether it is done."""
+    return bool(wait([answered], seconds).done)
 
 
 class _Hook:

@@ -293,6 +293,7 @@ def base_tool_name(name: str) -> str:
 # -- the direct channel: DEALER to the host's ROUTER over CURVE -------------------------------------------------------
 DIRECT_OPEN: Final = b"open"
 DIRECT_CLOSE: Final = b"close"
+NOTHING: Final = "-"
 MAX_NAME: Final = 128
 """Longest id, origin or epoch in a frame, bytes of printable ASCII."""
 MAX_FRAME_BYTES: Final = 4 << 20
@@ -334,8 +335,11 @@ def parse_offer(value: object) -> Offer | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
-    """One message to the host's direct channel. `origin` names the sending channel, whatever connection carries it."""
+class Letter:
+    """One message to the host's direct channel: a line of four names, then the request's JSON, in a single frame.
+
+    `origin` names the sending channel, whatever connection carries it. One frame, since each is encrypted by itself.
+    """
 
     kind: bytes
     origin: str
@@ -343,26 +347,39 @@ class Frames:
     repeat_of: str | None = None
     data: bytes = b""
 
-    def encode(self) -> list[bytes]:
-        """The frames on the wire."""
-        return [self.kind, self.origin.encode(), self.id.encode(), (self.repeat_of or "").encode(), self.data]
+    def encode(self) -> bytes:
+        """The frame on the wire."""
+        names = f"{self.origin} {self.id} {self.repeat_of or NOTHING}\n".encode()
+        return b"%b %b%b" % (self.kind, names, self.data)
 
 
-def parse_frames(frames: list[bytes]) -> Frames:
+def parse_letter(frame: bytes) -> Letter:
     """One message of a peer. Raises WireError for anything that is not one."""
-    if len(frames) != 5 or frames[0] not in (DIRECT_OPEN, DIRECT_CLOSE):
-        raise WireError("a message is five frames: open or close, origin, id, epoch, data")
-    origin, request_id, repeat_of = (_name(frame) for frame in frames[1:4])
-    if not origin or not request_id:
-        raise WireError("a message names its origin and its id")
-    return Frames(frames[0], origin, request_id, repeat_of or None, frames[4])
+    head, _, data = frame.partition(b"\n")
+    names = head.decode("ascii", "replace").split(" ") if len(head) <= 4 * (MAX_NAME + 1) else []
+    if len(names) != 4 or not all(
+        0 < len(name) <= MAX_NAME and name.isascii() and name.isprintable() for name in names
+    ):
+        raise WireError("a message begins with a line of four names: open or close, origin, id, epoch")
+    kind = names[0].encode()
+    if kind not in (DIRECT_OPEN, DIRECT_CLOSE):
+        raise WireError("a message is open or close")
+    return Letter(kind, names[1], names[2], None if names[3] == NOTHING else names[3], data)
 
 
-def _name(frame: bytes) -> str:
-    text = frame.decode("ascii", "replace")
-    if len(text) > MAX_NAME or not text.isascii() or not (text.isprintable() or not text):
-        raise WireError("a name in a frame is printable ASCII")
-    return text
+def reply_frame(request_id: str, data: Mapping[str, Any]) -> bytes:
+    """The host's answer to a request on the direct channel: its id, a line feed, the reply's JSON."""
+    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return b"%b\n%b" % (request_id.encode(), body)
+
+
+def parse_reply_frame(frame: bytes) -> tuple[str, object]:
+    """The id that an answer is for, and its data; None for data that is not JSON."""
+    name, _, body = frame.partition(b"\n")
+    try:
+        return name.decode("ascii", "replace"), json.loads(body)
+    except (ValueError, RecursionError):
+        return name.decode("ascii", "replace"), None
 
 
 # -- the local socket: one JSON line each way, then the connection stays open as a lifeline ---------------------------

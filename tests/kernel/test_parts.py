@@ -7,7 +7,8 @@ import errno
 import gc
 import pickle
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlm_memory import errors, kept, recording, sources, wire
 from rlm_memory.attaching import KernelConnection
 from rlm_memory.channel import HostChannel, Pending
 from rlm_memory.display import clean, size
+from rlm_memory.route import wait_done
 
 
 class LoopRoute:
@@ -34,6 +36,12 @@ class LoopRoute:
 
     def cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
+
+    def wait(self, answered: Future[Any], seconds: float) -> bool:
+        return wait_done(answered, seconds)
+
+    def attended(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def refusal(self) -> None:
         return None

@@ -121,25 +121,24 @@ class Direct:
         self._zap.close()
 
     # -- who may enter -----------------------------------------------------------------------------------------------
-    def _vouch(self, frames: list[zmq.Frame]) -> None:
+    def _vouch(self, frames: list[bytes], _last: zmq.Frame) -> None:
         """Answer one question of libzmq's (ZAP, RFC 27): is this key known?"""
-        version, number, _domain, _address, _identity, mechanism, *credentials = (frame.bytes for frame in frames)
+        version, number, _domain, _address, _identity, mechanism, *credentials = frames
         key = z85.encode(credentials[0]) if mechanism == b"CURVE" and credentials else b""
         verdict = [b"200", b"OK", key] if key in self._grants else [b"400", b"unknown token", b""]
         self._zap.send([version, number, *verdict, b""])
 
     # -- messages ----------------------------------------------------------------------------------------------------
-    def _take(self, frames: list[zmq.Frame]) -> None:
+    def _take(self, frames: list[bytes], last: zmq.Frame) -> None:
         try:
-            key = str(frames[-1].get("User-Id")).encode()
-            route, parts = frames[0].bytes, [frame.bytes for frame in frames[1:]]
-            self._understood(key, route, wire.parse_frames(parts))
+            route, letter = frames
+            self._understood(str(last.get("User-Id")).encode(), route, wire.parse_letter(letter))
         except Exception as error:
             # Deliberately broad: whoever holds a token may send anything, and the others' requests must go on.
             self.dropped += 1
             LOGGER.debug("direct_refused %s", where(error))
 
-    def _understood(self, key: bytes, route: bytes, message: wire.Frames) -> None:
+    def _understood(self, key: bytes, route: bytes, message: wire.Letter) -> None:
         grant = self._grants.get(key)
         if grant is None:
             self._answer(route, message.id, wire.error(wire.REQUEST_SCOPE_CLOSED, ENDED))
@@ -176,8 +175,7 @@ class Direct:
         return peer
 
     def _answer(self, route: bytes, request_id: str, data: dict[str, Any]) -> None:
-        body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-        if not self._router.send([route, request_id.encode(), body]):
+        if not self._router.send([route, wire.reply_frame(request_id, data)]):
             self.dropped += 1
 
 

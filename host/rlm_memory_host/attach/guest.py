@@ -243,16 +243,17 @@ class _Link:
             self._send(wire.DIRECT_OPEN, wire.COMM_PREFIX + new_ulid(), json.dumps({"type": wire.PING}).encode())
 
     def _send(self, kind: bytes, request_id: str, data: bytes) -> None:
-        self._channel.send(wire.Frames(kind, self._origin, request_id, None, data).encode())
+        self._channel.send([wire.Letter(kind, self._origin, request_id, None, data).encode()])
 
-    def _take(self, frames: list[zmq.Frame]) -> None:
+    def _take(self, frames: list[bytes], _last: zmq.Frame) -> None:
         self._heard = time.monotonic()
-        answered = self._waiting.pop(frames[0].bytes.decode("ascii", "replace"), None)
+        request_id, data = wire.parse_reply_frame(frames[0])
+        answered = self._waiting.pop(request_id, None)
         if answered is None or answered.done():
             return
         try:
-            answered.set_result(wire.parse_reply(json.loads(frames[1].bytes)))
-        except (ValueError, IndexError) as error:
+            answered.set_result(wire.parse_reply(data))
+        except wire.WireError as error:
             answered.set_exception(HostError(f"the host's reply cannot be read: {type(error).__name__}"))
 
     def _line_told(self) -> None:

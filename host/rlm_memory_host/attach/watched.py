@@ -21,11 +21,13 @@ READ_AT_ONCE: Final = 256
 class Watched:
     """One socket, and what takes its messages. Belongs to the event loop; `close` may be called twice."""
 
-    def __init__(self, context: zmq.Context[Any], kind: int, take: Callable[[list[zmq.Frame]], None]) -> None:
+    def __init__(self, context: zmq.Context[Any], kind: int, take: Callable[[list[bytes], zmq.Frame], None]) -> None:
+        """`take` is given a message's frames, and its last one as libzmq gave it, which knows who sent it."""
         self.socket: Any = context.socket(kind, socket_class=zmq.Socket)
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.Handle | None = None
+        self._reading = False
 
     def start(self) -> None:
         """Read from now on; the socket is bound or connected by then."""
@@ -42,7 +44,7 @@ class Watched:
             LOGGER.debug("direct_not_sent errno=%s", error.errno)
             return False
         finally:
-            if self._again is None and self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            if not self._reading and self._again is None and self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 self._again = self._loop.call_soon(self._read)
         return True
 
@@ -57,13 +59,16 @@ class Watched:
 
     def _read(self) -> None:
         self._again = None
-        for _ in range(READ_AT_ONCE):
-            if self.socket.closed:
-                return
-            try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            self._take(frames)
+        self._reading = True
+        try:
+            for _ in range(READ_AT_ONCE):
+                if self.socket.closed or not self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                    return
+                frames = [self.socket.recv(zmq.NOBLOCK, copy=False)]
+                while frames[-1].more:
+                    frames.append(self.socket.recv(zmq.NOBLOCK, copy=False))
+                self._take([frame.bytes for frame in frames], frames[-1])
+        finally:
+            self._reading = False
         if self._again is None:
             self._again = self._loop.call_soon(self._read)
