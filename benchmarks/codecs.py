@@ -2,9 +2,11 @@
 
     python benchmarks/codecs.py [--rows 8000000] [--rounds 5] [--out FOLDER]
 
-Prints Markdown and, with --out, writes the same rows as CSV. Every measurement is its own process, so that peaks of
-memory are its own; growth is that of the first run over what the imports took, the times are those of the second.
-Peers take turns within a round, and the ratios are medians of the rounds' ratios to the first peer.
+Prints Markdown and, with --out, writes the same rows as CSV. Slices are compared like for like: those that end in a
+polars frame with polars' own, those that end in a pandas frame with each tool's way to one. Every measurement is its
+own process, which imports only what its work needs, so that peaks of memory are its own; growth is that of the first
+run over what the imports took, the times are the smallest of the runs after it. Peers take turns within a round, and
+the ratios are medians of the rounds' ratios to the first peer. The load of the machine is printed before and after.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import hashlib
 import importlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -76,17 +77,28 @@ def make_slices(folder: Path, rows: int) -> None:
 
 
 def slice_ours(path: str) -> Any:
+    return _slice_ours(path, None)
+
+
+def slice_ours_polars(path: str) -> Any:
+    return _slice_ours(path, "polars")
+
+
+def _slice_ours(path: str, form: str | None) -> Any:
     from rlm_memory import codecs
 
-    return codecs.decode(
-        Path(path), "application/vnd.apache.parquet; codec=frame", columns=COLUMNS, filters=[("group", "in", WANTED)]
-    )
+    kind = "application/vnd.apache.parquet; codec=frame"
+    return codecs.decode(Path(path), kind, columns=COLUMNS, filters=[("group", "in", WANTED)], as_=form)
 
 
 def slice_polars(path: str) -> Any:
     import polars as pl
 
     return pl.scan_parquet(path).filter(pl.col("group").is_in(WANTED)).select(COLUMNS).collect()
+
+
+def slice_polars_pandas(path: str) -> Any:
+    return slice_polars(path).to_pandas()
 
 
 def slice_pandas(path: str) -> Any:
@@ -98,18 +110,14 @@ def slice_pandas(path: str) -> Any:
 def slice_pyarrow(path: str) -> Any:
     import pyarrow.dataset as ds
 
-    return ds.dataset(path).to_table(columns=COLUMNS, filter=ds.field("group").isin(WANTED))
+    return ds.dataset(path).to_table(columns=COLUMNS, filter=ds.field("group").isin(WANTED)).to_pandas()
 
 
 def slice_duckdb(path: str) -> Any:
     import duckdb
 
     names = ", ".join(f"'{name}'" for name in WANTED)
-    return (
-        duckdb.sql(f'select "group", rate, k from read_parquet(\'{path}\') where "group" in ({names})')
-        .arrow()
-        .read_all()
-    )
+    return duckdb.sql(f'select "group", rate, k from read_parquet(\'{path}\') where "group" in ({names})').df()
 
 
 def record_ours(folder: str) -> Any:
@@ -139,42 +147,46 @@ def _keep(path: Path) -> str:
 
 
 FRAME: Any = None
-WORK: dict[str, Callable[[str], Any]] = {
-    "slice polars": slice_polars,
-    "slice ours": slice_ours,
-    "slice pandas": slice_pandas,
-    "slice pyarrow": slice_pyarrow,
-    "slice duckdb": slice_duckdb,
-    "record to_parquet": record_plain,
-    "record ours": record_ours,
+WORK: dict[str, tuple[Callable[[str], Any], list[str]]] = {
+    "polars": (slice_polars, ["polars"]),
+    "ours as polars": (slice_ours_polars, ["polars", "pyarrow.parquet", "rlm_memory.codecs.slicing"]),
+    "polars to pandas": (slice_polars_pandas, ["polars", "pandas", "pyarrow"]),
+    "ours": (slice_ours, ["pandas", "pyarrow.parquet", "polars", "rlm_memory.codecs.slicing"]),
+    "pandas": (slice_pandas, ["pandas", "pyarrow.parquet", "pyarrow.dataset"]),
+    "pyarrow to pandas": (slice_pyarrow, ["pyarrow.dataset", "pandas"]),
+    "DuckDB to pandas": (slice_duckdb, ["duckdb", "pandas"]),
+    "to_parquet, copy, hash": (record_plain, []),
+    "ours, copy, hash": (record_ours, []),
 }
+"""The work of each peer, and the libraries that are imported before anything is measured."""
 
-
-NEEDS = {
-    "slice polars": ["polars"],
-    "slice ours": ["pandas", "pyarrow.parquet", "polars", "rlm_memory.codecs.slicing"],
-    "slice pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset"],
-    "slice pyarrow": ["pyarrow.dataset"],
-    "slice duckdb": ["duckdb", "pyarrow"],
+TABLES: dict[str, list[str]] = {
+    "to a polars frame": ["polars", "ours as polars"],
+    "to a pandas frame": ["polars to pandas", "ours", "pandas", "pyarrow to pandas", "DuckDB to pandas"],
 }
-"""Libraries of each work, imported before anything is measured."""
+RECORD = ["to_parquet, copy, hash", "ours, copy, hash"]
+REPEATS = {"slice": 5, "record": 1}
 
 
 def one(work: str, target: str) -> None:
-    """In a child: imports, once to warm up, whose growth of memory counts, once measured."""
+    """In a child: imports, once to warm up, whose growth of memory counts, then the runs of which the best counts."""
     global FRAME
-    for name in NEEDS.get(work, []):
+    run, needs = WORK[work]
+    for name in needs:
         importlib.import_module(name)
-    if work.startswith("record"):
+    if work in RECORD:
         FRAME = ordinary()
     base = _memory("VmRSS")
-    WORK[work](target)
+    run(target)
     growth = _memory("VmHWM") - base
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    WORK[work](target)
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"wall": wall, "cpu": cpu, "peak": _memory("VmHWM"), "growth": growth}))
+    walls: list[float] = []
+    cpus: list[float] = []
+    for _ in range(REPEATS["record" if work in RECORD else "slice"]):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run(target)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    print(json.dumps({"wall": min(walls), "cpu": min(cpus), "peak": _memory("VmHWM"), "growth": growth}))
 
 
 def _memory(name: str) -> float:
@@ -227,14 +239,17 @@ def main() -> None:
     if options.one:
         one(*options.one)
         return
-    slices = [name for name in WORK if name.startswith("slice")]
+    loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as folder:
         files = options.files or Path(folder)
         if options.files is None:
             make_slices(files, options.rows)
-        rows = table("record 100 MiB", ["record to_parquet", "record ours"], folder, options.rounds)
+        rows = table("record 100 MiB", RECORD, folder, options.rounds)
         for order in ("unsorted", "sorted"):
-            rows += table(f"slice {order}", slices, str(files / f"{order}.parquet"), options.rounds)
+            for form, peers in TABLES.items():
+                rows += table(f"{order} {form}", peers, str(files / f"{order}.parquet"), options.rounds)
+    loads.append(os.getloadavg()[0])
+    print(f"Load of {os.cpu_count()} cores before and after: {loads[0]:.1f}, {loads[1]:.1f}\n")
     print("\n".join("| " + " | ".join(row) + " |" for row in [HEAD, ["---"] * len(HEAD), *rows]))
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Fixtures of the codec tests: recording and loading in one step."""
+"""Fixtures of the codec tests: recording and loading in one step, and each engine that reads slices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rlm_memory import codecs
+from rlm_memory.codecs import libraries, scan
 
 
 @pytest.fixture
@@ -19,3 +20,13 @@ def there_and_back(tmp_path: Path) -> Callable[..., Any]:
         return codecs.decode(encoded.path, encoded.media_type, **part)
 
     return run
+
+
+@pytest.fixture(params=["polars", "pyarrow"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each engine in turn."""
+    if request.param == "polars":
+        pytest.importorskip("polars")
+    else:
+        monkeypatch.setattr(scan, "optional", lambda name: None if name == "polars" else libraries.optional(name))
+    return request.param

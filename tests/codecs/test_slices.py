@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,20 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rlm_memory import codecs, errors
-from rlm_memory.codecs import libraries, parquet_file, scan
+from rlm_memory.codecs import parquet_file
 from same import assert_same
 
 pytestmark = pytest.mark.compat
-
-
-@pytest.fixture(params=["polars", "pyarrow"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each engine in turn."""
-    if request.param == "polars":
-        pytest.importorskip("polars")
-    else:
-        monkeypatch.setattr(scan, "optional", lambda name: None if name == "polars" else libraries.optional(name))
-    return request.param
 
 
 @pytest.fixture(autouse=True)
@@ -234,3 +226,52 @@ def test_a_slice_of_an_arrow_table_is_an_arrow_table(engine: str, tmp_path: Path
     back = codecs.decode(encoded.path, encoded.media_type, filters=[("k", "<", 3)])
     assert back.schema.equals(original.schema, check_metadata=True)
     assert back.to_pylist() == original.slice(0, 3).to_pylist()
+
+
+def test_a_slice_may_be_written_to_and_the_next_one_is_as_recorded(engine: str, tmp_path: Path) -> None:
+    """Numbers come without a copy too many, and in memory of their own."""
+    frame = table()
+    encoded = codecs.encode(frame, tmp_path)
+    wanted = [("i", ">=", 0)]
+    first = codecs.decode(encoded.path, encoded.media_type, filters=wanted, columns=["i", "f", "b", "s"])
+    for name in ("i", "f", "b"):
+        assert first[name].array.to_numpy().flags.writeable
+        first.loc[first.index[0], name] = first[name].dtype.type(1)
+        first[name].array[1] = first[name].array[2]
+    again = codecs.decode(encoded.path, encoded.media_type, filters=wanted, columns=["i", "f", "b", "s"])
+    assert_same(by_pandas(frame, wanted)[["i", "f", "b", "s"]], again)
+
+
+def test_a_slice_as_polars_is_what_polars_reads_of_the_file(engine: str, tmp_path: Path) -> None:
+    """Types and values, for text, coded text, missing values and times; in the order that was asked for."""
+    pl = pytest.importorskip("polars")
+    frame = table().reset_index(drop=True)
+    encoded = codecs.encode(frame, tmp_path)
+    names = ["t", "i", "s", "n", "c", "f", "b", "k"]
+    for filters, wanted in (
+        ([("i", ">", 3)], pl.col("i") > 3),
+        ([("s", "in", ["t1", "t2"])], pl.col("s").is_in(["t1", "t2"])),
+    ):
+        back = codecs.decode(encoded.path, encoded.media_type, columns=names, filters=filters, as_="polars")
+        whole = pl.from_arrow(pq.read_table(encoded.path)).filter(wanted).select(names)
+        assert back.columns == names
+        assert back.schema == whole.schema
+        assert repr(back.rows()) == repr(whole.rows())
+
+
+def test_other_forms_of_a_slice_need_no_pandas(tmp_path: Path) -> None:
+    """Where labels are text and filters compare numbers or text: a fresh process never imports it."""
+    pytest.importorskip("polars")
+    frame = table()[["i", "f", "s"]].reset_index(drop=True)
+    encoded = codecs.encode(frame, tmp_path)
+    program = """
+import sys
+from pathlib import Path
+from rlm_memory import codecs
+part = {"columns": ["s", "i"], "filters": [("i", ">", 3), ("s", "!=", "t1")]}
+found = [codecs.decode(Path(sys.argv[1]), sys.argv[2], as_=form, **part) for form in ("polars", "arrow")]
+print([one.shape for one in found], "pandas" in sys.modules)
+"""
+    said = subprocess.check_output([sys.executable, "-c", program, str(encoded.path), encoded.media_type], text=True)
+    rows = len(by_pandas(frame, [("i", ">", 3), ("s", "!=", "t1")]))
+    assert said.strip() == f"[({rows}, 2), ({rows}, 2)] False"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rlm_memory import codecs, errors
-from rlm_memory.codecs import libraries, parquet_file, scan
+from rlm_memory.codecs import parquet_file
 from same import assert_same
 
 pytestmark = pytest.mark.compat
@@ -21,16 +21,6 @@ pytestmark = pytest.mark.compat
 SIZE = 23
 STR = pd.StringDtype("pyarrow", na_value=np.nan)
 """What pandas 3 calls str, named so that both pandas lines make it."""
-
-
-@pytest.fixture(params=["polars", "pyarrow"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each engine in turn."""
-    if request.param == "polars":
-        pytest.importorskip("polars")
-    else:
-        monkeypatch.setattr(scan, "optional", lambda name: None if name == "polars" else libraries.optional(name))
-    return request.param
 
 
 @pytest.fixture(autouse=True)
