@@ -51,6 +51,7 @@ _COMMANDS: Final[Mapping[str, Register]] = {
     "audit": _group("audit"),
     "outbox": _group("outbox"),
     "mcp": _command(f"{PACKAGE}.mcp", "mcp"),
+    "skill": _command(f"{PACKAGE}.skill", "skill"),
     "fake-honcho": _command(f"{PACKAGE}.fake_honcho"),
     "replay": _command(f"{PACKAGE}.replay"),
     "evaluate": _command(f"{PACKAGE}.evaluate"),
