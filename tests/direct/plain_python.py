@@ -17,16 +17,20 @@ from real_kernels import Outcome
 LOOP = textwrap.dedent(
     """
     import contextlib, io, json, sys
-    names, out = vars(sys.modules["__main__"]), sys.stdout
-    # The names of a block are the process's own: what it defines can be pickled for a worker.
-    for line in sys.stdin:
-        said, error = io.StringIO(), None
-        try:
-            with contextlib.redirect_stdout(said):
-                exec(compile(json.loads(line), "block", "exec"), names)
-        except BaseException as fault:
-            error = f"{type(fault).__name__}: {fault}"
-        print(json.dumps([said.getvalue(), error]), file=out, flush=True)
+
+    def _serve():
+        # The names of a block are the process's own, so that what it defines can be pickled; ours are not among them.
+        names, out = vars(sys.modules["__main__"]), sys.stdout
+        for line in sys.stdin:
+            said, error = io.StringIO(), None
+            try:
+                with contextlib.redirect_stdout(said):
+                    exec(compile(json.loads(line), "block", "exec"), names)
+            except BaseException as fault:
+                error = f"{type(fault).__name__}: {fault}"
+            print(json.dumps([said.getvalue(), error]), file=out, flush=True)
+
+    _serve()
     """
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from hosts import host_says
+from plain_python import Script
 
 pytestmark = pytest.mark.kernel
 
@@ -77,15 +78,17 @@ def test_large_answers_arrive_whole(caller: Any) -> None:
     assert caller.run(code).ok() == f"50 True {16 << 20}\n"
 
 
-def test_ten_thousand_requests_in_a_row_are_all_answered(caller: Any) -> None:
+def test_many_requests_in_a_row_are_all_answered(caller: Any) -> None:
     """Submitted without waiting: each is answered once, and nothing is left over."""
+    # Ten thousand over a kernel's comms take a minute; the slow suite of the kernel side sends them.
+    many = 10_000 if isinstance(caller, Script) else 1_000
     code = (
         "from rlm_memory import kernel, wire\n"
         "memory.status()\nchannel = kernel.connection().channel\n"
-        "sent = [channel.submit(wire.PING) for _ in range(10_000)]\n"
+        "sent = [channel.submit(wire.PING) for _ in range(MANY)]\n"
         "print(sum(channel.wait(pending).code is None for pending in sent), len({p.id for p in sent}))"
     )
-    assert caller.run(code).ok() == "10000 10000\n"
+    assert caller.run(code.replace("MANY", str(many))).ok() == f"{many} {many}\n"
 
 
 def test_threads_and_coroutines_get_their_own_answers(caller: Any) -> None:
