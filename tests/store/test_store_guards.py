@@ -1,4 +1,4 @@
-"""Single guards of the store, each seen failing with the guard taken out: locks, flushes, short writes, odd files."""
+"""Single guards of the store that no other test saw broken: locks, flushes, short writes, odd files, odd neighbours."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from rlm_memory_host.assembly.over import ArtifactsOver
 from rlm_memory_host.contracts.memory import Authority
-from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchHit, SearchPage, SearchRequest
+from rlm_memory_host.contracts.records import Recorded, RecordRequest
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.guard import Guard, Sink
 from rlm_memory_host.tools.artifacts import ArtifactPort
@@ -67,20 +68,12 @@ class CardGuard:
         return verdict.findings
 
 
-class GuardedArtifacts:
-    """An `ArtifactPort` over another one. Thread-safe as it is."""
+class GuardedArtifacts(ArtifactsOver):
+    """The store with its cards guarded. A query is written nowhere, so it is not looked at."""
 
     def __init__(self, store: ArtifactPort, guard: Guard) -> None:
-        self._store = store
+        super().__init__(store)
         self._guard = CardGuard(guard)
-
-    def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
-        """As the store does; a query is written nowhere."""
-        return self._store.search(scope, request)
-
-    def look(self, scope: Scope, experiments: Sequence[str]) -> dict[str, SearchHit | None]:
-        """As the store does."""
-        return self._store.look(scope, experiments)
 
     def record(
         self,
@@ -92,31 +85,19 @@ class GuardedArtifacts:
     ) -> Recorded:
         """As the store does, with secrets redacted from title, summary, tags and columns. Raises GuardRejected."""
         clean, places = self._guard.card(request)
-        recorded = self._store.record(scope, clean, progress=progress, cancelled=cancelled)
+        recorded = super().record(scope, clean, progress=progress, cancelled=cancelled)
         if not places:
             return recorded
         shown = ", ".join(places[:MAX_PLACES])
         warning = f"what looks like a secret was taken out of the card before it was written: {shown}"
         return replace(recorded, warnings=(*recorded.warnings, warning))
 
-    def resolve(self, scope: Scope, experiment_id: str, current_source_version: str | None = None) -> Resolved:
-        """As the store does."""
-        return self._store.resolve(scope, experiment_id, current_source_version)
-
-    def status(self, scope: Scope) -> dict[str, Any]:
-        """As the store does."""
-        return self._store.status(scope)
-
     def annotate(
         self, scope: Scope, experiment_id: str, annotation: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
         """As the store does, with secrets redacted from every text of the annotation."""
         clean = None if annotation is None else self._guard.note(annotation)
-        return self._store.annotate(scope, experiment_id, clean)
-
-    def close(self) -> None:
-        """As the store does."""
-        self._store.close()
+        return super().annotate(scope, experiment_id, clean)
 
 
 def _is_in(field: str, found: Sequence[Any]) -> bool:

@@ -8,33 +8,30 @@ Source: DeepSeek Honcho specification, sections 29.1, 33.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rlm_memory_host.artifacts.indexing.indexer import Indexer
-from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchHit, SearchPage, SearchRequest
+from rlm_memory_host.assembly.over import ArtifactsOver
+from rlm_memory_host.contracts.records import Recorded, RecordRequest, Resolved, SearchPage, SearchRequest
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import HostError
 from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.tools.artifacts import ArtifactPort
 
 
-class IndexedArtifacts:
+class IndexedArtifacts(ArtifactsOver):
     """An `ArtifactPort` over another one. `indexer` None: cards stay here. Thread-safe as the parts are."""
 
     def __init__(self, store: ArtifactPort, indexer: Indexer | None, metrics: Metrics) -> None:
-        self._store = store
+        super().__init__(store)
         self._indexer = indexer
         self._metrics = metrics
 
     def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """As the store does."""
         with self._metrics.timing("card_local_seconds"):
-            return self._store.search(scope, request)
-
-    def look(self, scope: Scope, experiments: Sequence[str]) -> dict[str, SearchHit | None]:
-        """As the store does."""
-        return self._store.look(scope, experiments)
+            return super().search(scope, request)
 
     def record(
         self,
@@ -48,7 +45,7 @@ class IndexedArtifacts:
         self._metrics.count("artifact_record", "attempt")
         try:
             with self._metrics.timing("artifact_record_seconds"):
-                recorded = self._store.record(scope, request, progress=progress, cancelled=cancelled)
+                recorded = super().record(scope, request, progress=progress, cancelled=cancelled)
         except HostError as error:
             self._metrics.count("artifact_record", error.code)
             raise
@@ -61,7 +58,7 @@ class IndexedArtifacts:
         """As the store does."""
         try:
             with self._metrics.timing("artifact_resolve_seconds"):
-                resolved = self._store.resolve(scope, experiment_id, current_source_version)
+                resolved = super().resolve(scope, experiment_id, current_source_version)
         except HostError as error:
             self._metrics.count("artifact_resolve", error.code)
             raise
@@ -70,16 +67,10 @@ class IndexedArtifacts:
 
     def status(self, scope: Scope) -> dict[str, Any]:
         """As the store does, with the reconciler's numbers."""
-        return {**self._store.status(scope), "indexing": None if self._indexer is None else self._indexer.status()}
-
-    def annotate(
-        self, scope: Scope, experiment_id: str, annotation: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
-        """As the store does."""
-        return self._store.annotate(scope, experiment_id, annotation)
+        return {**super().status(scope), "indexing": None if self._indexer is None else self._indexer.status()}
 
     def close(self) -> None:
         """The reconciler first: it writes into the store."""
         if self._indexer is not None:
             self._indexer.close()
-        self._store.close()
+        super().close()
