@@ -155,6 +155,20 @@ async def test_the_resident_text_is_a_resource_of_the_project(state_root: Path, 
         assert "Thursdays" not in (await client.read_resource("memory://resident")).contents[0].text
 
 
+@pytest.mark.parametrize("setting", ["[memory]\nprofile = 'runtime'", "[tools]\nmemory_search = false"])
+async def test_resources_are_listed_where_no_tool_searches_results(
+    setting: str, state_root: Path, tmp_path: Path
+) -> None:
+    """Another profile of tools, or a tool that is switched off: the resident text stands alone, nothing fails."""
+    config = tmp_path / "rlm-memory.toml"
+    config.write_text(setting)
+    config.chmod(0o600)
+    server = parameters(tmp_path)
+    server.args = ["mcp", "--config", str(config), "--state-root", str(state_root)]
+    async with Client(server) as client:
+        assert [resource.uri for resource in (await client.list_resources()).resources] == ["memory://resident"]
+
+
 @TRANSPORTS
 async def test_a_hundred_calls_at_once_are_answered_each_with_its_own(
     transport: str, state_root: Path, tmp_path: Path

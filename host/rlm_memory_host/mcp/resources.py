@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import mcp_types as types
+from rlm_memory import wire
 
-from rlm_memory_host.errors import NotFound, TooLarge
+from rlm_memory_host.errors import HostError, NotFound, TooLarge
 from rlm_memory_host.mcp.asking import Asking
 
 RESIDENT: Final = "memory://resident"
@@ -35,9 +36,18 @@ _SHOWN: Final = 400
 
 
 async def listed(asking: Asking, cursor: str | None) -> types.ListResourcesResult:
-    """One page of resources: the resident text on the first, then the newest results."""
+    """One page of resources: the resident text on the first, then the newest results.
+
+    Where this session has no search for results (an operator switched it off, or chose another profile of tools), the
+    resident text stands alone.
+    """
     asked = {"cursor": cursor} if cursor else {}
-    page = await asking.value("memory_search", query="", kind="experiment-card", limit=LISTED, **asked)
+    try:
+        page = await asking.value("memory_search", query="", kind="experiment-card", limit=LISTED, **asked)
+    except HostError as error:
+        if cursor or error.code not in (wire.UNKNOWN_TOOL, wire.INVALID_ARGS):
+            raise
+        page = dict[str, Any](results=[], cursor=None)
     resident = types.Resource(
         uri=RESIDENT,
         name="resident",
