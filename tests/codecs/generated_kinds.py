@@ -241,6 +241,11 @@ _XARRAY = st.one_of(
 )
 
 
+def is_unicode(texts: Any) -> bool:
+    """Whether every text can be written in UTF-8: half a surrogate pair cannot."""
+    return not any("\ud800" <= mark <= "\udfff" for text in texts.flat for mark in str(text))
+
+
 @st.composite
 def datasets(draw: Any) -> Any:
     """A Dataset or DataArray: dimensions of no length, coordinates with an index, without one and scalar, attrs."""
@@ -250,7 +255,8 @@ def datasets(draw: Any) -> Any:
 
     def variable(dims: tuple[str, ...]) -> Any:
         array = draw(hnp.arrays(draw(_XARRAY), tuple(sizes[dim] for dim in dims)))
-        if array.dtype.kind == "U" and draw(st.booleans()):
+        # With pandas 3, xarray makes no variable of objects that hold half a surrogate pair: there is none to record.
+        if array.dtype.kind == "U" and is_unicode(array) and draw(st.booleans()):
             array = array.astype(object)
         return xr.Variable(dims, array, draw(_ATTRS))
 

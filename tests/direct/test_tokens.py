@@ -216,4 +216,4 @@ def test_sixty_four_processes_at_once(start_script: Callable[..., Script], start
             "print([memory.experiments.load(r) for r in refs] == mine)"
         )
     assert [worker.end().ok() for worker in workers] == ["True\n"] * 64
-    assert script.run("print(memory.status().details['cards'])").ok() == "320\n"
+    assert script.run("print(memory.status().details['artifacts']['project']['cards'])").ok() == "320\n"
