@@ -274,9 +274,11 @@ many = [_send({{"type": "memory.ping"}}) for _ in range(2500)]
 _wait(many[-1], 10)
 end = _time.monotonic() + 45
 while (left := [one for one in many if not _waiting[one].is_set()]) and _time.monotonic() < end:
-    for one in left[:{wire.WINDOW}]:
+    window = left[:{wire.WINDOW}]
+    for one in window:
         _send({{"type": "memory.ping"}}, one)
-    _wait(left[0], 2)
+    for one in window:
+        _wait(one, 1)
 lost = len(left)
 """,
         "lost",
