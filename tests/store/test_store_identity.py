@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rlm_memory_host.contracts import ids
 from rlm_memory_host.contracts.records import Bounds, ExperimentCardV1, parse_card
 from rlm_memory_host.errors import FormatVersion, Integrity, SettingsError
@@ -41,6 +44,24 @@ def test_an_experiment_is_named_by_its_identity(vector: dict[str, Any]) -> None:
 def test_a_project_has_a_key_that_says_nothing(vector: dict[str, Any]) -> None:
     """The folder's name is a digest."""
     assert ids.project_key(vector["projectId"]) == vector["projectKey"]
+
+
+@given(st.text(max_size=20), st.binary(max_size=4), st.text(max_size=20), st.sampled_from("ab7\n_é"))
+def test_an_id_is_recognised_as_it_is_made(project: str, data: bytes, version: str, odd: str) -> None:
+    """Canonical JSON of any texts; the right id and no other, whatever one character of it is replaced by."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    artifact = ids.artifact_id(sha256)
+    identity = {"project_id": project, "artifact": artifact, "query_fingerprint": sha256, "source_version": version}
+    names = ("projectId", "artifactId", "queryFingerprint", "sourceVersion")
+    document = dict(zip(names, identity.values(), strict=True)) | {"schemaVersion": 1}
+    assert ids.identity_json(**identity) == ids.canonical_json(document)
+    experiment = ids.experiment_id(**identity)
+    assert ids.is_artifact_of(artifact, sha256)
+    assert ids.is_experiment_of(experiment, **identity)
+    for at in (4, 30, 55):
+        assert ids.is_artifact_of(artifact[:at] + odd + artifact[at + 1 :], sha256) is (artifact[at] == odd)
+        other = experiment[:at] + odd + experiment[at + 1 :]
+        assert ids.is_experiment_of(other, **identity) is (experiment[at] == odd)
 
 
 def test_ulids_sort_by_time() -> None:
@@ -87,6 +108,7 @@ def damaged(**changes: Any) -> bytes:
         damaged(title=None),
         damaged(title="x" * 201),
         damaged(unknown="field"),
+        damaged(sourceVersion=None, source_version="v1"),
         damaged(sourceVersion="v2"),
         damaged(projectId="project-b"),
         damaged(shape=[-1]),

@@ -150,6 +150,20 @@ def test_packed_and_plain_agree_over_many_cards() -> None:
                 assert index.search(query, limit, offset) == plain.search(query, limit, offset), (text, limit, offset)
 
 
+@given(st.lists(st.lists(st.tuples(st.sampled_from([0.5, 1.0, 1.5, 3.0]), texts), max_size=4), min_size=1, max_size=12))
+@settings(max_examples=80, deadline=None)
+def test_texts_that_are_packed_at_once_weigh_what_they_weigh_alone(cards: list[list[tuple[float, str]]]) -> None:
+    """Many cards weighed together by arrays as each by itself, to the last bit: also stop words and other scripts."""
+    builder, plain = Builder(), Index()
+    for number, fields in enumerate(cards):
+        card = document(number, number)
+        builder.add_texts(card, ["tag:a"], fields)
+        plain.add(card, ["tag:a"], weights((weight, document_terms(text)) for weight, text in fields))
+    packed = Index(PackedPart(builder.arrays()))
+    for text in {text for fields in cards for _, text in fields} | {"the of", "alpha"}:
+        check_same(packed, plain, (text, ("tag:a",), (), None))
+
+
 def test_scores_do_not_depend_on_what_came_before() -> None:
     """An index that saw many cards go ranks as one that never had them."""
     fresh, worn = Index(), Index()

@@ -87,6 +87,13 @@ def test_any_text_finds_itself(text: str) -> None:
     assert unicodedata.is_normalized("NFKC", normalise(text))
 
 
+@given(st.text(st.characters(codec="ascii"), max_size=60) | st.text("aC+#-. the_run3\n\x1c", max_size=30))
+@settings(deadline=None)
+def test_plain_text_is_read_as_any_other(text: str) -> None:
+    """The fast way of ASCII text gives the terms that the way of all scripts gives."""
+    assert document_terms(f"zzz {text} é") == [*document_terms(f"zzz {text}"), "é"]
+
+
 def fill(world: World, store: ArtifactStore, titles: list[str], **fields: object) -> list[str]:
     return [
         world.record(store, title.encode(), title=title, query_fingerprint=fingerprint(number), **fields).experiment_id

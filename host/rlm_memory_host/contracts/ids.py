@@ -28,7 +28,10 @@ _EXPERIMENT = re.compile(r"exp_[a-z2-7]{52}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-"""Two characters for ten bits: some ten times faster than `base64.b32encode`, which every card read would feel."""
+"""Two characters for ten bits: some ten times faster than `base64.b32encode`."""
+_BASE32_DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
+"""To Python's own digits of base 32, whose numbers it reads in C."""
+_quoted = json.encoder.encode_basestring
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -67,16 +70,16 @@ def sha256_of(artifact: str) -> str:
 
 
 def identity_json(*, project_id: str, artifact: str, query_fingerprint: str, source_version: str) -> bytes:
-    """What an experiment is: nothing descriptive is part of it (section 27.2)."""
-    return canonical_json(
-        {
-            "artifactId": artifact,
-            "projectId": project_id,
-            "queryFingerprint": query_fingerprint,
-            "schemaVersion": IDENTITY_VERSION,
-            "sourceVersion": source_version,
-        }
+    """What an experiment is, as `canonical_json`: nothing descriptive is part of it (section 27.2).
+
+    Put together by hand, in a quarter of the time: every card that is read computes it.
+    """
+    text = (
+        f'{{"artifactId":{_quoted(artifact)},"projectId":{_quoted(project_id)},'
+        f'"queryFingerprint":{_quoted(query_fingerprint)},"schemaVersion":{IDENTITY_VERSION},'
+        f'"sourceVersion":{_quoted(source_version)}}}'
     )
+    return text.encode("utf-8")
 
 
 def experiment_id(*, project_id: str, artifact: str, query_fingerprint: str, source_version: str) -> str:
@@ -85,6 +88,31 @@ def experiment_id(*, project_id: str, artifact: str, query_fingerprint: str, sou
         project_id=project_id, artifact=artifact, query_fingerprint=query_fingerprint, source_version=source_version
     )
     return EXPERIMENT_PREFIX + base32_lower(hashlib.sha256(identity).digest())
+
+
+def is_artifact_of(artifact: str, sha256: str) -> bool:
+    """Whether an artifact id is that of a digest, 64 hexadecimal digits: `artifact_id` backwards, far faster."""
+    return is_artifact_id(artifact) and _number(artifact) == int(sha256, 16) << _PADDING
+
+
+def is_experiment_of(
+    experiment: str, *, project_id: str, artifact: str, query_fingerprint: str, source_version: str
+) -> bool:
+    """Whether an experiment id is that of an identity: `experiment_id` backwards, far faster."""
+    identity = identity_json(
+        project_id=project_id, artifact=artifact, query_fingerprint=query_fingerprint, source_version=source_version
+    )
+    digest = int.from_bytes(hashlib.sha256(identity).digest(), "big")
+    return is_experiment_id(experiment) and _number(experiment) == digest << _PADDING
+
+
+_PADDING: Final = 4
+"""Bits that 52 characters of base 32 have more than a SHA-256 digest."""
+
+
+def _number(name: str) -> int:
+    """What the base 32 behind a prefix of four characters stands for."""
+    return int(name[4:].translate(_BASE32_DIGITS), 32)
 
 
 def project_key(project_id: str) -> str:

@@ -321,15 +321,16 @@ class ExperimentCardV1(_Document):
 
     @model_validator(mode="after")
     def _identity(self) -> ExperimentCardV1:
-        if ids.artifact_id(self.artifact.sha256) != self.artifact.artifact_id:
+        if not ids.is_artifact_of(self.artifact.artifact_id, self.artifact.sha256):
             raise ValueError("artifactId does not belong to sha256")
-        named = ids.experiment_id(
+        is_right = ids.is_experiment_of(
+            self.experiment_id,
             project_id=self.project_id,
             artifact=self.artifact.artifact_id,
             query_fingerprint=self.query_fingerprint,
             source_version=self.source_version,
         )
-        if named != self.experiment_id:
+        if not is_right:
             raise ValueError("experimentId does not belong to the card's identity")
         return self
 
@@ -347,7 +348,7 @@ def parse_card(data: bytes) -> ExperimentCardV1:
     if len(data) > MAX_CARD_BYTES:
         raise Integrity(f"the card has {len(data):,} bytes, the limit is {MAX_CARD_BYTES:,}", "VALIDATION")
     try:
-        return ExperimentCardV1.model_validate_json(data)
+        return ExperimentCardV1.model_validate_json(data, by_alias=True, by_name=False)
     except ValidationError as error:
         _refuse_unknown_version(data)
         where = ".".join(str(part) for part in error.errors(include_input=False, include_url=False)[0]["loc"][:3])

@@ -42,11 +42,11 @@ from rlm_memory_host.storage.index import Index
 from rlm_memory_host.storage.index_build import Builder, build
 from rlm_memory_host.storage.index_cards import (
     artifact_facet,
-    card_fields,
     card_weights,
     document_of,
     facets,
     size_facet,
+    weighted_texts,
 )
 from rlm_memory_host.storage.index_packed import PackedPart, numpy
 from rlm_memory_host.storage.index_saved import IndexHome, Saved, Skipped
@@ -236,7 +236,8 @@ class Catalogue:
         """Read many cards straight into a packed index, one after the other: their texts are never all in memory."""
         builder = Builder()
         self._is_saved = False
-        for experiment, state in changed.items():
+        # In the order of the inodes, which is about that of the disk: other orders cost a cold disk a seek for each.
+        for experiment, state in sorted(changed.items(), key=lambda item: item[1].st_ino):
             file = self._read(experiment, state)
             if file is None:
                 continue
@@ -245,7 +246,7 @@ class Catalogue:
             document = document_of(file.card, file.identity, written_in(file, written))
             self._tally.count_in(self._index, document, edited=is_edited(file, document.digest))
             self._tally.fresh.add(document.artifact)
-            builder.add_fields(document, facets(file.card), card_fields(file.card))
+            builder.add_texts(document, facets(file.card), weighted_texts(file.card))
         self._index.pour_into(builder)
         self._index.replace(PackedPart(builder.arrays()))
         self._tally.fresh.clear()
@@ -266,15 +267,15 @@ class Catalogue:
 
     def _read(self, experiment: str, state: os.stat_result) -> CardFile | None:
         """The card, or None: then it is gone or skipped."""
-        name = self._layout.card(experiment).name
         try:
             if not stat.S_ISREG(state.st_mode):
                 raise StoreError("it is no regular file", "UNSAFE_FILESYSTEM_ENTRY")
             return read_card_file(self._files, self._layout, self._project_id, experiment)
         except NotFound:
-            diagnostic = Diagnostic(name, INVALID_SCOPE, "it belongs to another project")
+            reason = INVALID_SCOPE, "it belongs to another project"
         except StoreError as error:
-            diagnostic = Diagnostic(name, error.code, str(error))
+            reason = error.code, str(error)
+        diagnostic = Diagnostic(self._layout.card(experiment).name, *reason)
         self._drop(experiment)
         self._skipped[experiment] = Skipped(card_identity(state), diagnostic)
         return None

@@ -20,18 +20,37 @@ from rlm_memory_host.storage.index_memory import MemoryPart
 from rlm_memory_host.storage.index_packed import FACET, STATES, Arrays, PackedPart, document_type, numpy
 from rlm_memory_host.storage.ranking import Document, share
 from rlm_memory_host.storage.similar_words import letters, may_be_meant
+from rlm_memory_host.storage.tokens import document_terms, piece_terms, plain_pieces
 
 _RAW_TERMS: Final = 1 << 21
 """Terms that are collected before they are weighed: some ten thousand cards."""
+_REMEMBERED: Final = 1 << 17
+"""Pieces of text whose terms are remembered, and the longest of them: a few megabytes."""
+_LONGEST_REMEMBERED: Final = 64
 
 
 @dataclass(slots=True)
 class _Raw:
-    """Terms by their numbers, as often as they occur, each with its document and the weight of its field."""
+    """Terms by their numbers, as often as they occur; for each text its document, weight and number of terms."""
 
     terms: array[int] = field(default_factory=lambda: array("I"))
-    documents: array[int] = field(default_factory=lambda: array("I"))
-    weights: array[float] = field(default_factory=lambda: array("f"))
+    documents: list[int] = field(default_factory=list[int])
+    weights: list[float] = field(default_factory=list[float])
+    counts: list[int] = field(default_factory=list[int])
+
+
+class _Pieces(dict[str, bytes]):
+    """The numbers of the terms of a piece of text, as they lie in memory: a text's are put together without a step of
+    Python for each term."""
+
+    def __init__(self, terms: Mapping[str, int]) -> None:
+        self._number = terms.__getitem__
+
+    def __missing__(self, piece: str) -> bytes:
+        numbers = array("I", map(self._number, piece_terms(piece))).tobytes()
+        if len(self) < _REMEMBERED and len(piece) <= _LONGEST_REMEMBERED:
+            self[piece] = numbers
+        return numbers
 
 
 class Builder:
@@ -42,6 +61,7 @@ class Builder:
         # A term that is asked for the first time gets the next number, without a line of Python for each.
         self._terms: defaultdict[str, int] = defaultdict()
         self._terms.default_factory = self._terms.__len__
+        self._pieces = _Pieces(self._terms)
         self._of_term = array("I")
         self._of_document = array("I")
         self._weights = array("f")
@@ -55,23 +75,24 @@ class Builder:
         names = [FACET + facet for facet in dict.fromkeys(facets)]
         self._of_term.extend(map(self._terms.__getitem__, names))
         self._of_term.extend(map(self._terms.__getitem__, weights))
-        self._weights.extend([0.0] * len(names))
+        self._weights.extend(array("f", (0.0,)) * len(names))
         self._weights.extend(weights.values())
-        self._of_document.extend([number] * (len(names) + len(weights)))
+        self._of_document.extend(array("I", (number,)) * (len(names) + len(weights)))
 
-    def add_fields(
-        self, document: Document, facets: Iterable[str], fields: Iterable[tuple[float, Sequence[str]]]
-    ) -> None:
-        """As `add`, with the fields and their terms, as `ranking.weights` takes them: what they weigh is computed for
-        many documents at once, to the same last bit, since weights of fields are multiples of a half.
+    def add_texts(self, document: Document, facets: Iterable[str], texts: Iterable[tuple[float, str]]) -> None:
+        """As `add`, with texts and the weight of the terms in each, as `ranking.weights` takes them: what they weigh is
+        computed for many documents at once, to the same last bit, since weights of fields are multiples of a half.
         """
         self.add(document, facets, {})
         raw, number = self._raw, len(self._documents) - 1
-        before = len(raw.terms)
-        for weight, terms in fields:
-            raw.terms.extend(map(self._terms.__getitem__, terms))
-            raw.weights.extend(array("f", (weight,)) * len(terms))
-        raw.documents.extend(array("I", (number,)) * (len(raw.terms) - before))
+        for weight, text in texts:
+            terms = b"".join(map(self._pieces.__getitem__, plain_pieces(text)))
+            if not terms:
+                terms = array("I", map(self._terms.__getitem__, document_terms(text))).tobytes()
+            raw.terms.frombytes(terms)
+            raw.documents.append(number)
+            raw.weights.append(weight)
+            raw.counts.append(len(terms) // raw.terms.itemsize)
         if len(raw.terms) >= _RAW_TERMS:
             self._weigh()
 
@@ -80,7 +101,8 @@ class Builder:
         np, raw, self._raw = numpy(), self._raw, _Raw()
         if not raw.terms:
             return
-        documents, weights = np.array(raw.documents, np.uint64), np.array(raw.weights, np.float64)
+        documents = np.repeat(np.array(raw.documents, np.uint64), raw.counts)
+        weights = np.repeat(np.array(raw.weights, np.float64), raw.counts)
         first = int(documents[0])
         lengths = np.bincount((documents - np.uint64(first)).astype(np.int64), weights)
         keys = documents << np.uint64(32) | np.array(raw.terms, np.uint64)
@@ -154,7 +176,7 @@ class Builder:
     def _own(self) -> _Chunk:
         np = numpy()
         self._weigh()
-        rows = np.array([_row(document) for document in self._documents], document_type())
+        rows = _rows(self._documents)
         names = [name.encode("utf-8", "surrogatepass") for name in self._terms]
         packed = (np.array(self._of_term, np.uint32), np.array(self._of_document, np.uint32))
         return _Chunk(rows, names, *packed, np.array(self._weights, np.float32))
@@ -211,15 +233,20 @@ def _offsets(lengths: Any) -> Any:
     return offsets
 
 
-def _row(document: Document) -> tuple[Any, ...]:
-    digest = tuple(document.digest or bytes(32))
-    return (
-        document.key.encode("ascii"),
-        document.updated_at.encode("ascii"),
-        document.artifact.encode("ascii"),
-        digest,
-        document.size,
-        *document.identity,
-        STATES.index(document.state),
-        bool(document.digest),
-    )
+def _rows(documents: Sequence[Document]) -> Any:
+    """The table of documents, filled column by column: row by row takes several times as long."""
+    np = numpy()
+    rows = np.zeros(len(documents), document_type())
+    if not documents:
+        return rows
+    rows["key"] = [document.key.encode("ascii") for document in documents]
+    rows["updated"] = [document.updated_at.encode("ascii") for document in documents]
+    rows["artifact"] = [document.artifact.encode("ascii") for document in documents]
+    digests = b"".join([document.digest or bytes(32) for document in documents])
+    rows["digest"] = np.frombuffer(digests, np.uint8).reshape(-1, 32)
+    rows["size"] = [document.size for document in documents]
+    for at, name in enumerate(("inode", "length", "mtime", "ctime")):
+        rows[name] = [document.identity[at] for document in documents]
+    rows["state"] = [STATES.index(document.state) for document in documents]
+    rows["has_digest"] = [bool(document.digest) for document in documents]
+    return rows

@@ -7,6 +7,7 @@ Source: DeepSeek Honcho specification, section 30.1; design page "Exact results"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -17,6 +18,8 @@ from rlm_memory_host.storage.tokens import document_terms, normalise
 
 WEIGHTS: Final = {"title": 3.0, "tags": 3.0, "source": 1.5, "summary": 1.0, "columns": 1.0, "shape": 0.5}
 """How much a term counts, by the field it stands in."""
+_UTC_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+"""What `utc_text` gives: the times of nearly all cards are there already."""
 
 
 def utc_text(moment: datetime) -> str:
@@ -37,14 +40,14 @@ def card_texts(card: ExperimentCardV1) -> dict[str, str]:
     }
 
 
-def card_fields(card: ExperimentCardV1) -> list[tuple[float, list[str]]]:
-    """The fields that are searched, each with its weight and its terms."""
-    return [(WEIGHTS[name], document_terms(text)) for name, text in card_texts(card).items() if text]
+def weighted_texts(card: ExperimentCardV1) -> list[tuple[float, str]]:
+    """The texts that are searched, each with its weight."""
+    return [(WEIGHTS[name], text) for name, text in card_texts(card).items() if text]
 
 
 def card_weights(card: ExperimentCardV1) -> dict[str, float]:
     """The weight of each term of a card."""
-    return weights(card_fields(card))
+    return weights((weight, document_terms(text)) for weight, text in weighted_texts(card))
 
 
 def facets(card: ExperimentCardV1) -> Iterator[str]:
@@ -72,7 +75,9 @@ def size_facet(size: int) -> str:
 
 def document_of(card: ExperimentCardV1, identity: tuple[int, int, int, int], digest: bytes) -> Document:
     """A card in an index; `identity` is that of its file, `digest` of the file as a host wrote it (empty: unknown)."""
-    updated = utc_text(datetime.fromisoformat(card.updated_at))
+    updated = card.updated_at
+    if not _UTC_TEXT.fullmatch(updated):
+        updated = utc_text(datetime.fromisoformat(updated))
     artifact = card.artifact
     return Document(
         card.experiment_id, updated, artifact.artifact_id, artifact.bytes, card.index.state, identity, digest

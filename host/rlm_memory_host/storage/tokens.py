@@ -71,6 +71,19 @@ def document_terms(text: str) -> list[str]:
     return _terms(text, is_query=False)
 
 
+def plain_pieces(text: str) -> list[str]:
+    """What stands between the blanks of stored ASCII text: `piece_terms` of each, one after the other, are its terms.
+
+    Empty for other text. Where no piece has a term, only `document_terms` tells: a text of stop words alone keeps them.
+    """
+    return text.lower().split() if text.isascii() else []
+
+
+def piece_terms(piece: str) -> tuple[str, ...]:
+    """The terms of one of the `plain_pieces`."""
+    return _PIECES[piece]
+
+
 def query_terms(text: str) -> list[str]:
     """The terms of a query, in order, each once."""
     return list(dict.fromkeys(_terms(text, is_query=True)))
@@ -90,28 +103,35 @@ def query_words(text: str) -> list[tuple[str, ...]]:
 def _terms(text: str, *, is_query: bool) -> list[str]:
     shaped = normalise(text)
     if shaped.isascii():
-        words = _ASCII_WORDS.findall(shaped)
-        found = list(chain.from_iterable(map(_WORDS.__getitem__, words)))
-        return found or [term for word in words for term in _with_parts(word)]
+        found = list(chain.from_iterable(map(_PIECES.__getitem__, shaped.split())))
+        return found or [term for word in _ASCII_WORDS.findall(shaped) for term in _with_parts(word)]
     words = [word for token in _tokens(shaped) for word in _expand(token, is_query)]
     kept = [word for word in words if word not in STOP_WORDS] or words
     return [term for word in kept for term in _with_stem(word)]
 
 
-class _Words(dict[str, tuple[str, ...]]):
-    """The terms of joined words, without stop words. Remembered, since cards repeat their words; asking costs a third
-    of what `lru_cache` takes, and a start asks for every word of every card."""
+class _Pieces(dict[str, tuple[str, ...]]):
+    """The terms of what stands between blanks, without stop words. Remembered, since cards repeat their words: a start
+    asks for every word of every card, and this is a fifth of what finding the words anew takes."""
 
-    def __missing__(self, word: str) -> tuple[str, ...]:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        found = tuple(term for part in _with_parts(word) if part not in STOP_WORDS for term in _with_stem(part))
-        self[word] = found
+    def __missing__(self, piece: str) -> tuple[str, ...]:
+        found = tuple(
+            term
+            for word in _ASCII_WORDS.findall(piece)
+            for part in _with_parts(word)
+            if part not in STOP_WORDS
+            for term in _with_stem(part)
+        )
+        if len(piece) <= _LONGEST_REMEMBERED:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[piece] = found
         return found
 
 
 _REMEMBERED: Final = 65_536
-_WORDS: Final = _Words()
+_LONGEST_REMEMBERED: Final = 64
+_PIECES: Final = _Pieces()
 
 
 def _with_stem(word: str) -> tuple[str, ...]:
