@@ -258,3 +258,51 @@ STALE = {
     ),
 }
 """14: the second of two edits with one expected version is refused."""
+
+ESCAPES = {
+    "en": ("../other-desk", "C:\\lab:stream", "\\\\host\\desk"),
+    "zh": ("../别的预设", "实验室/../../主目录", "\\\\主机\\预设"),
+}
+"""11: names that would lead out of a folder: of a preset refused, of a project only a key."""
+
+ENTRIES = {
+    "en": ("results.csv", "weekly report.csv", "plate 7.csv"),
+    "zh": ("结果.csv", "周报 第七周.csv", "样品-三号.csv"),
+}
+"""11: files that are not what their path says."""
+
+ROOTS = {
+    "en": ("The kiln is lit at dawn.", "Samples are kept at 4 degrees.", "The archive moved to the cellar."),
+    "zh": ("窑炉在黎明点火。", "样品保存在 4 度。", "档案搬到了地下室。"),
+}
+"""12: what a user said before a root was linked, nested or too wide."""
+
+HUGE = {
+    "en": ("The sluice opens at six. ", "Ballast is checked twice a day. ", "Gulls nest on the east pier. "),
+    "zh": ("水闸六点打开。", "压舱物每天检查两次。", "海鸥在东码头筑巢。"),
+}
+"""13: what is said far too often in one note, as title, tag, file or nested value."""
+
+HELD = {
+    "en": ("The winch takes 400 kg.", "Oil the hinges in spring.", "The ferry leaves at noon."),
+    "zh": ("绞盘承重 400 公斤。", "春天给铰链上油。", "渡轮中午出发。"),
+}
+"""15: said while somebody else holds the lock, or the disk does not take it."""
+
+EDITED = {
+    "en": ("The kettle whistles at 96 degrees.", "Keys hang behind the door.", "The well is nine metres deep."),
+    "zh": ("水壶在 96 度鸣响。", "钥匙挂在门后。", "水井深九米。"),
+}
+"""16: what stands in a file that a person wrote with whatever editor they had."""
+
+SHRUNK = {
+    "en": ("The survivor reads 12 volts.", "Only this line was left.", "Paint the gate green."),
+    "zh": ("幸存的读数是 12 伏。", "只剩下这一行。", "把大门漆成绿色。"),
+}
+"""17: the one memory that a truncated file still holds."""
+
+AUDITED = {
+    "en": ("The ledger is closed in June.", "Badges are blue this year.", "Tides are logged hourly."),
+    "zh": ("账本六月结清。", "今年的工牌是蓝色。", "潮汐每小时记录一次。"),
+}
+"""18: what was kept before the audit log was damaged."""

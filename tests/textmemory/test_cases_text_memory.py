@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import case_rows as rows_of
 import pytest
+from real_scenes import Real, each
 from rlm_memory_host.contracts.memory import (
     GLOBAL,
     Authority,
@@ -21,59 +20,22 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.errors import GuardRejected, LimitExceeded, NotFound, ToolDenied, ToolInput, VersionConflict
 from rlm_memory_host.recall.envelope import END, START
-from rlm_memory_host.recall.service import Query, Recall
+from rlm_memory_host.recall.service import Query
 from rlm_memory_host.storage.names import topic_key
 from rlm_memory_host.storage.topics import TopicFile
 from rlm_memory_host.textmemory import purging, review, rows
 from rlm_memory_host.textmemory.correcting import Correction, correct
 from rlm_memory_host.textmemory.forgetting import forget
-from rlm_memory_host.textmemory.guarding import guard_of
-from rlm_memory_host.textmemory.notes import Note, Recorded
-from rlm_memory_host.textmemory.opening import open_memory
-from rlm_memory_host.textmemory.service import Parts, TextMemory
+from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.store import MarkdownStore
-from scenes import CHILD, ROOT, Scene
+from scenes import CHILD, ROOT
 
 LAYER = project_layer("demo")
-
-
-class Real(Scene):
-    """A scene with the real guard and the store on disk."""
-
-    def __init__(self, root: Path) -> None:
-        opened = open_memory(root)
-        super().__init__(store=opened.store)
-        self.root = root
-        self.disk: MarkdownStore = opened.store
-        self.memory = TextMemory(Parts(opened.store, guard_of(opened.guard), self.capture, clock=self.clock))
-        self.recall = Recall(self.memory)
-
-    def says(self, text: str, session: str = "s1", **more: Any) -> Recorded:
-        """The user says it, and the model passes it on as a quote."""
-        self.user(text, session)
-        return self.memory.record(ROOT, Note(text, quote=text, **more))
-
-    def finds(self, text: str) -> list[str]:
-        return [item.text for item in self.recall.search(ROOT, Query(text)).items]
-
-    def bytes(self) -> bytes:
-        return b"\n".join(path.read_bytes() for path in self.root.rglob("*") if path.is_file())
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Real:
     return Real(tmp_path)
-
-
-def each(rows: Mapping[str, Sequence[Any]]) -> Any:
-    """Every paraphrase of a row, three in each language."""
-
-    def params() -> Iterator[Any]:
-        for language, texts in rows.items():
-            assert len(texts) == 3
-            yield from (pytest.param(text, id=f"{language}{number}") for number, text in enumerate(texts, 1))
-
-    return pytest.mark.parametrize("said", list(params()))
 
 
 @each(rows_of.SECRETS)
