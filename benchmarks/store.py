@@ -12,6 +12,7 @@ loaded machine shifts both sides; the CPU columns hold where the wall's do not.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -227,6 +228,7 @@ def resident_kb() -> int:
 def one_start(folder: Path, queries: int) -> None:
     """In a process of its own: open a store, search for the first time, then again and again; prints one JSON line."""
     import_cost = timed(lambda: __import__("numpy"))
+    gc.freeze()  # As the host does when it listens.
     scope = Scope("cards", "session", folder / "session")
     before = resident_kb()
     store = ArtifactStore(

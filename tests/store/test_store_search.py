@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_memory_host.artifacts import ArtifactStore
+from rlm_memory_host.artifacts import ArtifactStore, searching
 from rlm_memory_host.contracts.records import Bounds, SearchRequest
 from rlm_memory_host.errors import StoreError
 from rlm_memory_host.storage import catalogue
@@ -92,6 +92,23 @@ def test_any_text_finds_itself(text: str) -> None:
 def test_plain_text_is_read_as_any_other(text: str) -> None:
     """The fast way of ASCII text gives the terms that the way of all scripts gives."""
     assert document_terms(f"zzz {text} é") == [*document_terms(f"zzz {text}"), "é"]
+
+
+_SOME = """skies dying lying tying idly gently ugly early only singly news howe atlas cosmos bias andes inning
+    outing canning herring earring proceed exceed succeed yes yields youthful sayings generate communism arsenic
+    responses treatments weekly rates happily hopping hoped relational the of"""
+INFLECTED = _SOME.split()
+
+
+@given(st.lists(st.sampled_from(INFLECTED) | st.from_regex(r"[a-z]{1,12}", fullmatch=True), max_size=6), st.data())
+@settings(deadline=None)
+def test_why_a_text_matched_is_what_its_terms_say(words: list[str], data: st.DataObject) -> None:
+    """Looking for a term in a text finds it exactly where it is among the text's terms: words, stems, stop words."""
+    text = " ".join(words)
+    terms = document_terms(text)
+    assert {term for word in words for term in document_terms(word) if term[0] != word[0]} == set()
+    one = data.draw(st.sampled_from([*terms, *INFLECTED, "die", "sky", "hope", "respons"]))
+    assert searching._has(text, frozenset([one])) is (one in terms)
 
 
 def fill(world: World, store: ArtifactStore, titles: list[str], **fields: object) -> list[str]:

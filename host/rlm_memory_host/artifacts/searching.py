@@ -28,7 +28,14 @@ from rlm_memory_host.errors import StoreError
 from rlm_memory_host.storage.catalogue import Catalogue
 from rlm_memory_host.storage.index_cards import card_texts
 from rlm_memory_host.storage.ranking import Match, Query, Taken
-from rlm_memory_host.storage.tokens import document_terms, normalise, query_terms, query_words
+from rlm_memory_host.storage.tokens import (
+    document_terms,
+    has_term,
+    normalise,
+    query_terms,
+    query_words,
+    words_by_initial,
+)
 
 CARD_KIND: Final = "experiment-card"
 _MAX_TERMS: Final = 64
@@ -137,19 +144,24 @@ def _reasons(card: ExperimentCardV1, match: Match, query: Query, taken: tuple[Ta
     that stands in for an unknown word, marked `prefix:` (it begins with the word) or `typo:` (one or two slips away).
     """
     reasons = [f"exact:{facet.partition(':')[0]}" for facet in match.exact]
-    terms = set(query.terms)
-    if terms:
-        found = {name: _held(text) for name, text in card_texts(card).items()}
-        reasons += [name for name, held in found.items() if not terms.isdisjoint(held)]
+    if query.terms:
+        asked = {"": frozenset(query.terms)}
         for kind in ("prefix", "typo"):
-            similar = {item.term for item in taken if kind in item.similarity}
-            reasons += [f"{kind}:{name}" for name, held in found.items() if not similar.isdisjoint(held)]
+            asked[f"{kind}:"] = frozenset(item.term for item in taken if kind in item.similarity)
+        texts = card_texts(card)
+        reasons += [mark + name for mark, terms in asked.items() for name, text in texts.items() if _has(text, terms)]
     return tuple(dict.fromkeys(reasons))
 
 
-@lru_cache(maxsize=512)
-def _held(text: str) -> frozenset[str]:
-    return frozenset(document_terms(text))
+def _has(text: str, terms: frozenset[str]) -> bool:
+    """Whether one of the terms is among the `document_terms` of a text, without finding all of those."""
+    if not terms or not text:
+        return False
+    words = _words(text)
+    return has_term(words, terms) if words else not terms.isdisjoint(document_terms(text))
+
+
+_words = lru_cache(maxsize=1_024)(words_by_initial)
 
 
 def _replacements(taken: tuple[Taken, ...]) -> list[str]:

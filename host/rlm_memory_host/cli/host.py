@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -45,7 +46,7 @@ def run_host(
 
     async def serve() -> str:
         host = Host(loaded.settings, idle_exit_seconds=idle, hardened=bool(context.obj))
-        ended = await host.run(lambda: print(f"rlm-memory host: listening (pid {os.getpid()})", flush=True))
+        ended = await host.run(_listens)
         return ended.reason
 
     reason = asyncio.run(serve())
@@ -54,6 +55,13 @@ def run_host(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _listens() -> None:
+    # What is loaded by now stays: looking through it again for garbage would hold up a call in ten thousand for tens
+    # of milliseconds.
+    gc.freeze()
+    print(f"rlm-memory host: listening (pid {os.getpid()})", flush=True)
 
 
 @commands.command("status")

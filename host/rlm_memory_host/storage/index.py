@@ -127,7 +127,9 @@ class Index:
         left = self.newest if horizon is None else horizon - self._base
         parts: list[tuple[Part, int]] = [] if self._packed is None else [(self._packed, self._base)]
         for part in (*self._frozen, self._memory):
-            parts.append((part, max(0, min(left, part.size))))
+            seen = max(0, min(left, part.size))
+            if seen:
+                parts.append((part, seen))
             left -= part.size
         return ranking.search(parts, query, limit, offset)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, cast
@@ -82,6 +82,32 @@ def plain_pieces(text: str) -> list[str]:
 def piece_terms(piece: str) -> tuple[str, ...]:
     """The terms of one of the `plain_pieces`."""
     return _PIECES[piece]
+
+
+def words_by_initial(text: str) -> dict[str, frozenset[str]]:
+    """The terms of stored text that are no stems, by their first character; no stop words, even where all are."""
+    shaped = normalise(text)
+    if shaped.isascii():
+        words = [part for word in _ASCII_WORDS.findall(shaped) for part in _with_parts(word)]
+    else:
+        words = [word for token in _tokens(shaped) for word in _expand(token, is_query=False)]
+    found: dict[str, set[str]] = {}
+    for word in words:
+        if word not in STOP_WORDS:
+            found.setdefault(word[0], set()).add(word)
+    return {initial: frozenset(some) for initial, some in found.items()}
+
+
+def has_term(words: Mapping[str, frozenset[str]], terms: Iterable[str]) -> bool:
+    """Whether one of the words, or its stem, is among the terms.
+
+    Stems are slow to find, and begin as their words do: only those of words that begin as a term does are looked at.
+    """
+    return any(
+        some is not None and (term in some or term in map(_stem, some))
+        for term in terms
+        for some in (words.get(term[0]),)
+    )
 
 
 def query_terms(text: str) -> list[str]:
