@@ -34,7 +34,7 @@ from rlm_memory_host.storage.tokens import (
     normalise,
     query_terms,
     query_words,
-    words_by_initial,
+    word_line,
 )
 
 CARD_KIND: Final = "experiment-card"
@@ -157,11 +157,11 @@ def _has(text: str, terms: frozenset[str]) -> bool:
     """Whether one of the terms is among the `document_terms` of a text, without finding all of those."""
     if not terms or not text:
         return False
-    words = _words(text)
-    return has_term(words, terms) if words else not terms.isdisjoint(document_terms(text))
+    line = _line(text)
+    return has_term(line, terms) if line != " " else not terms.isdisjoint(document_terms(text))
 
 
-_words = lru_cache(maxsize=1_024)(words_by_initial)
+_line = lru_cache(maxsize=2_048)(word_line)
 
 
 def _replacements(taken: tuple[Taken, ...]) -> list[str]:

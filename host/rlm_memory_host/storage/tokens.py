@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, cast
@@ -84,30 +84,34 @@ def piece_terms(piece: str) -> tuple[str, ...]:
     return _PIECES[piece]
 
 
-def words_by_initial(text: str) -> dict[str, frozenset[str]]:
-    """The terms of stored text that are no stems, by their first character; no stop words, even where all are."""
+def word_line(text: str) -> str:
+    """The terms of stored text that are no stems, each once, with a blank before and after each; no stop words, even
+    where all are. One text, which is remembered without giving the collector of garbage anything to look through.
+    """
     shaped = normalise(text)
     if shaped.isascii():
         words = [part for word in _ASCII_WORDS.findall(shaped) for part in _with_parts(word)]
     else:
         words = [word for token in _tokens(shaped) for word in _expand(token, is_query=False)]
-    found: dict[str, set[str]] = {}
-    for word in words:
-        if word not in STOP_WORDS:
-            found.setdefault(word[0], set()).add(word)
-    return {initial: frozenset(some) for initial, some in found.items()}
+    return " ".join(["", *dict.fromkeys(word for word in words if word not in STOP_WORDS), ""])
 
 
-def has_term(words: Mapping[str, frozenset[str]], terms: Iterable[str]) -> bool:
-    """Whether one of the words, or its stem, is among the terms.
+def has_term(line: str, terms: Collection[str]) -> bool:
+    """Whether a word of a `word_line`, or its stem, is among the terms.
 
     Stems are slow to find, and begin as their words do: only those of words that begin as a term does are looked at.
     """
-    return any(
-        some is not None and (term in some or term in map(_stem, some))
-        for term in terms
-        for some in (words.get(term[0]),)
-    )
+    if any(f" {term} " in line for term in terms):
+        return True
+    return any(_stem(word) in terms for initial in {term[0] for term in terms} for word in _beginning(initial, line))
+
+
+def _beginning(initial: str, line: str) -> Iterator[str]:
+    at = line.find(" " + initial)
+    while at >= 0:
+        end = line.index(" ", at + 1)
+        yield line[at + 1 : end]
+        at = line.find(" " + initial, end)
 
 
 def query_terms(text: str) -> list[str]:
