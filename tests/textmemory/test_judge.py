@@ -136,6 +136,59 @@ def test_another_topic_and_title_is_new(new: str, title: str, topic: str) -> Non
     assert (found.relation, found.confidence, found.rule, found.target) == (Relation.NEW, 0.78, 3, None)
 
 
+@pytest.mark.parametrize("topic", ["Rig", "Rig cooling", "The rig in the east cellar", "实验台", "东侧 实验台 冷却"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("Pump speed", "The pump runs at 1,200 rpm."), ("Coolant", "The loop is filled with glycol.")),
+        (("Signing", "Tags are signed with the team key."), ("Branches", "Branches are now named after team tickets.")),
+        (("Consent forms", "Forms lie in the vault."), ("Screening", "Screening takes 14 days.")),
+        (("Pump speed", "The pump runs at 1,200 rpm."), ("Coolant", "Behind the pump the loop now holds 4 l.")),
+        (("Compiler", "We use clang for release builds."), ("Cache place", "The build cache lies on the NAS.")),
+        (("水泵转速", "水泵以每分钟 1200 转运行。"), ("冷却液", "回路里装着乙二醇。")),
+        (("签名", "标签用团队密钥签名。"), ("分支", "分支现在以工单命名。")),
+        (("保留期", "原始文件保留 90 天。"), ("格式", "输入都是表格。")),
+    ],
+)
+def test_two_subjects_of_one_topic_are_two_memories(topic: str, old: tuple[str, str], new: tuple[str, str]) -> None:
+    """However many words the topic has: neither waits as a conflict, and a cue in one overwrites no other."""
+    for before, after in ((old, new), (new, old)):
+        assert judge(Said(topic, *after), [Said(topic, *before, "mem_old")]).relation is Relation.NEW
+
+
+@pytest.mark.parametrize("topic", ["Rig cooling", "The rig in the east cellar", "东侧 实验台 冷却"])
+@pytest.mark.parametrize(
+    ("old", "new", "relation"),
+    [
+        (("Pump", "The pump runs at 1,200 rpm."), ("Speed", "The pump runs at 900 rpm."), "CONFLICT"),
+        (("Pump", "The pump runs at 1,200 rpm."), ("Speed", "The pump now runs at 900 rpm."), "UPDATE"),
+        (("Cleaning", "Rinse the loop with acid."), ("Care", "Never rinse the loop with acid."), "CONFLICT"),
+        (("Store", "uses Postgres as database"), ("Backend choice", "uses MySQL as database"), "CONFLICT"),
+        (("Home", "lives in Oslo"), ("Address", "lives in Bergen"), "CONFLICT"),
+        (("水泵", "水泵以每分钟 1200 转运行。"), ("转速", "水泵以每分钟 900 转运行。"), "CONFLICT"),
+        (("清洗", "用酸冲洗回路。"), ("保养", "不要用酸冲洗回路。"), "CONFLICT"),
+        (("Pump", "The pump runs at 1,200 rpm."), ("Speed", "The pump runs at 1,200 rpm."), "DUPLICATE"),
+        (("Filling", "The loop holds glycol."), ("Volume", "The loop holds glycol and some dye."), "REFINE"),
+    ],
+)
+def test_what_contradicts_under_another_title_is_still_found(
+    topic: str, old: tuple[str, str], new: tuple[str, str], relation: str
+) -> None:
+    """Also when another memory of the topic is nearer by its title."""
+    nearer = Said(topic, new[0], "Ask the workshop.", "mem_near")
+    before = Said(topic, *old, "mem_old")
+    assert judge(Said(topic, *new), [before]).relation == relation
+    found = judge(Said(topic, *new), [before, Said(topic, "Ballast", "Sand lies below.", "mem_far")])
+    assert (found.relation, found.target) == (relation, "mem_old")
+    assert judge(Said(topic, *new), [nearer, before]).relation in (relation, Relation.CONFLICT)
+
+
+def test_under_one_title_what_fits_nowhere_still_waits() -> None:
+    """Rule 7: the title says that both are about the same thing."""
+    found = judge(Said("Rig cooling", "Pump", "Bearings are greased."), [Said("Rig cooling", "Pump", "It hums.", "m")])
+    assert (found.relation, found.rule) == (Relation.CONFLICT, 7)
+
+
 def test_an_empty_layer_makes_everything_new() -> None:
     """Rule 1."""
     found = judge(PYTHON, [])

@@ -37,6 +37,8 @@ BODY_REFINES: Final = 0.45
 BODY_UPDATES: Final = 0.15
 NUMBER_OVERLAP: Final = 0.5
 NEGATION_OVERLAP: Final = 0.25
+LOOKED_AT: Final = 8
+"""Memories that are compared in full, nearest first, where only their topic is shared."""
 SURE: Final = 0.80
 """An UPDATE or REFINE below this confidence is a CONFLICT."""
 _TIME_WORDS: Final = features("today yesterday since last this week month year recently already just 今天 昨天 已 已经")
@@ -106,12 +108,26 @@ def judge(new: Said, on_file: Sequence[Said]) -> Judgement:
     on_file = [old for old in on_file if not are_apart(new.body, old.body, (new.title, old.title))]
     if not on_file:
         return Judgement(Relation.NEW, 0.78, 3)
-    target = max(on_file, key=lambda old: subject_overlap(new, old) + overlap(features(new.body), features(old.body)))
+    ranked = sorted(on_file, key=lambda old: -_nearness(new, old))
+    target = ranked[0]
     if subject_overlap(new, target) < SUBJECT_FLOOR and fold(new.title) != fold(target.title):
         same = next((old for old in on_file if _is_of_one_person(new, old)), None)
         if same is None:
             return Judgement(Relation.NEW, 0.78, 3)
-        target = same
+        return _against(new, same)
+    for old in ranked[:LOOKED_AT]:
+        found = _against(new, old)
+        if found.rule < 6 or not _only_the_topic_is_shared(new, old):
+            return found
+    return Judgement(Relation.NEW, 0.78, 3)
+
+
+def _nearness(new: Said, old: Said) -> float:
+    return subject_overlap(new, old) + overlap(features(new.body), features(old.body))
+
+
+def _against(new: Said, target: Said) -> Judgement:
+    """Rules 4 to 7, against one memory."""
     clashes = contradictions(new, target)
     if clashes:
         if all(clash.has_cue for clash in clashes):
@@ -150,6 +166,19 @@ def _is_over_time(new: Said, old: Said) -> bool:
     return any(one.name == two.name and one.past != two.past for one in mine for two in theirs)
 
 
+def _only_the_topic_is_shared(new: Said, old: Said) -> bool:
+    """Whether two texts lie under one topic and their titles, but for the topic's own words, name different things.
+
+    However many words a topic has, they say nothing on which of its subjects a text is about. What contradicts, repeats
+    or adds was found before; here a resemblance by the topic alone would park one text, or overwrite the other.
+    """
+    if not new.topic or fold(new.topic) != fold(old.topic):
+        return False
+    filed = features(new.topic)
+    mine, theirs = features(new.title) - filed, features(old.title) - filed
+    return bool(mine) and bool(theirs) and overlap(mine, theirs) < SUBJECT_FLOOR
+
+
 def subject_overlap(new: Said, old: Said) -> float:
     """Overlap of what the two texts are filed under: topic and title."""
     return overlap(_subject(new), _subject(old))
@@ -163,13 +192,14 @@ def _subject(said: Said) -> frozenset[str]:
 def contradictions(new: Said, old: Said) -> tuple[Clash, ...]:
     """Each new sentence against its nearest old one; one-value predicates against all of them."""
     everything = split(old.body)
+    is_loose = _only_the_topic_is_shared(new, old)
     found: list[Clash] = []
     for sentence in split(new.body):
         before = [other for other in everything if not are_apart(sentence.text, other.text)]
         near = _nearest(sentence, before)
         if near is None or fold(near.text) == fold(sentence.text):
             continue
-        ground = _ground(sentence, near)
+        ground = _ground(sentence, near, is_loose=is_loose)
         where = near
         if not ground:
             ground, where = _predicate_ground(sentence, before, new, old, near)
@@ -200,11 +230,12 @@ def _is_elliptical(text: str) -> bool:
 _CUE_PARTS: Final = features("现在 目前 改为 改成 升级 切换 升级到 切换到 已升级 升级至 切换至")
 
 
-def _ground(new: Sentence, old: Sentence) -> Ground:
+def _ground(new: Sentence, old: Sentence, *, is_loose: bool = False) -> Ground:
+    """How two sentences clash. `is_loose`: titles name two things, so one word in common and a cue change no number."""
     shared = overlap(words(new.text), words(old.text))
     cue = bool(new_cues(new.text, old.text))
     if is_number_missing(old.text, new.text):
-        related = shared > 0 or (_is_elliptical(new.text) and bool(numbers(new.text)))
+        related = (shared > 0 and not is_loose) or (_is_elliptical(new.text) and bool(numbers(new.text)))
         if shared >= NUMBER_OVERLAP or (cue and related):
             return "number"
     everything = overlap(features(new.text), features(old.text))
