@@ -99,19 +99,16 @@ def search(catalogue: Catalogue, project_key: str, request: SearchRequest, read:
     matches, total, taken = view.found.matches, view.found.total, view.found.taken
     warnings += _replacements(taken)
     hits: list[SearchHit] = []
+    asked = _asked(query, taken)
     for match in matches:
         found = read(match.key)
         if found is not None:
-            hits.append(_hit(found[0], found[1], match, query, taken))
+            hits.append(hit_of(*found, _reasons(found[0], match, asked), match.score))
     if len(hits) < len(matches):
         warnings.append("a card vanished or became unreadable while it was searched")
     after = offset + len(matches)
     more = _encode(_Cursor(_PROCESS, view.epoch, view.horizon, after), digest) if matches and after < total else None
     return SearchPage(tuple(hits), total, more, tuple(warnings))
-
-
-def _hit(card: ExperimentCardV1, is_available: bool, match: Match, query: Query, taken: tuple[Taken, ...]) -> SearchHit:
-    return hit_of(card, is_available, _reasons(card, match, query, taken), match.score)
 
 
 def hit_of(card: ExperimentCardV1, is_available: bool, matched: tuple[str, ...], score: float) -> SearchHit:
@@ -139,24 +136,27 @@ def hit_of(card: ExperimentCardV1, is_available: bool, matched: tuple[str, ...],
     )
 
 
-def _reasons(card: ExperimentCardV1, match: Match, query: Query, taken: tuple[Taken, ...]) -> tuple[str, ...]:
-    """What matched: exact values first, then the fields that hold a term of the query, then those that hold a term
-    that stands in for an unknown word, marked `prefix:` (it begins with the word) or `typo:` (one or two slips away).
+def _asked(query: Query, taken: tuple[Taken, ...]) -> list[tuple[str, frozenset[str]]]:
+    """The terms that were looked for, by the mark of a reason: those of the query, and those that stand in for an
+    unknown word, marked `prefix:` (it begins with the word) or `typo:` (one or two slips away).
     """
+    marks = [("", frozenset(query.terms))]
+    for kind in ("prefix", "typo"):
+        marks.append((f"{kind}:", frozenset(item.term for item in taken if kind in item.similarity)))
+    return [(mark, terms) for mark, terms in marks if terms]
+
+
+def _reasons(card: ExperimentCardV1, match: Match, asked: list[tuple[str, frozenset[str]]]) -> tuple[str, ...]:
+    """What matched: exact values first, then the fields that hold a term that was looked for."""
     reasons = [f"exact:{facet.partition(':')[0]}" for facet in match.exact]
-    if query.terms:
-        asked = {"": frozenset(query.terms)}
-        for kind in ("prefix", "typo"):
-            asked[f"{kind}:"] = frozenset(item.term for item in taken if kind in item.similarity)
-        texts = card_texts(card)
-        reasons += [mark + name for mark, terms in asked.items() for name, text in texts.items() if _has(text, terms)]
+    if asked:
+        texts = [(name, text) for name, text in card_texts(card).items() if text]
+        reasons += [mark + name for mark, terms in asked for name, text in texts if _has(text, terms)]
     return tuple(dict.fromkeys(reasons))
 
 
 def _has(text: str, terms: frozenset[str]) -> bool:
     """Whether one of the terms is among the `document_terms` of a text, without finding all of those."""
-    if not terms or not text:
-        return False
     line = _line(text)
     return has_term(line, terms) if line != " " else not terms.isdisjoint(document_terms(text))
 
