@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from rlm_memory import wire
 
-from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
+from rlm_memory_host.contracts.egress import HonchoSettings, JudgeSettings, OutboxSettings
 from rlm_memory_host.errors import SettingsError
 
 FILE_NAME: Final = "rlm-memory.toml"
@@ -112,6 +112,7 @@ class MemorySettings(_Section):
     profile: Literal["default", "plugin", "runtime"] = "default"
     hand_edits: Literal["review", "trust"] = "review"
     repositories: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[Path, Field(strict=False)]] = {}
+    judge: JudgeSettings | None = None
 
     @model_validator(mode="after")
     def _absolute(self) -> MemorySettings:
@@ -328,11 +329,10 @@ def _validated(table: Mapping[str, Any], role: str) -> Settings:
 
 
 def _with_key_kept_back(settings: Settings) -> Settings:
-    """The settings with the variable that holds the memory service's key among the credentials no kernel gets."""
-    key = None if settings.honcho is None else settings.honcho.key
-    if key is None or not key.startswith("env:"):
-        return settings
-    names = list(dict.fromkeys((*settings.kernel.credentials, key.removeprefix("env:"))))
+    """The settings with the variables that hold a key of the host's among the credentials no kernel gets."""
+    places = [part.key for part in (settings.honcho, settings.memory.judge) if part is not None and part.key]
+    held = [place.removeprefix("env:") for place in places if place.startswith("env:")]
+    names = list(dict.fromkeys((*settings.kernel.credentials, *held)))
     return settings.model_copy(update={"kernel": settings.kernel.model_copy(update={"credentials": names})})
 
 

@@ -3,57 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
+from model_server import ModelServer
 from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.textmemory import review
 from rlm_memory_host.textmemory.habit_judging import SLICE_CHARS
 from rlm_memory_host.textmemory.judging import HttpJudge
 from scenes import Scene
-
-
-class ModelServer(ThreadingHTTPServer):
-    """An OpenAI-compatible route on the loopback that gives what the test says."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Route)
-        self.asked: list[dict[str, Any]] = []
-        self.status = 200
-        self.answer = ""
-
-    @property
-    def judge(self) -> HttpJudge:
-        return HttpJudge(f"http://127.0.0.1:{self.server_port}/v1/chat/completions", "tiny", "not-a-secret")
-
-
-class Route(BaseHTTPRequestHandler):
-    server: ModelServer
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(json.loads(body["messages"][1]["content"]))
-        data = json.dumps({"choices": [{"message": {"content": self.server.answer}}]}).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with ModelServer() as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield found
-        found.shutdown()
-        thread.join()
 
 
 def corrected(model: JudgeModel | None, *texts: str, session: str = "s1", scene: Scene | None = None) -> Scene:
@@ -110,7 +67,7 @@ def test_a_broken_judge_leaves_the_rules_and_says_so(server: ModelServer, status
 
 def test_a_judge_that_is_not_there_leaves_the_rules(unused_port: int) -> None:
     """Nobody listens."""
-    scene = corrected(HttpJudge(f"http://127.0.0.1:{unused_port}/v1", "tiny", "k"), *TABS)
+    scene = corrected(HttpJudge(f"http://127.0.0.1:{unused_port}/v1", "tiny", lambda: "k"), *TABS)
     assert [item.state for item in scene.memory.habits()] == ["pending"]
     assert scene.memory.judge_fallback == "judge-failed"
 

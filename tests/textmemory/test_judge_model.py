@@ -88,4 +88,4 @@ def test_the_same_text_is_never_asked_about() -> None:
 
 def test_the_credential_is_not_part_of_its_repr() -> None:
     """What is shown or logged names the model only."""
-    assert "k" * 20 not in repr(HttpJudge("https://models.invalid/v1/chat", "m", "k" * 20))
+    assert "k" * 20 not in repr(HttpJudge("https://models.invalid/v1/chat", "m", lambda: "k" * 20))

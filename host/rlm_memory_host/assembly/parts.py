@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_memory_host.assembly.artifacts import open_store, with_cards
+from rlm_memory_host.assembly.judging import judge_of
 from rlm_memory_host.assembly.redaction import Redaction
 from rlm_memory_host.assembly.sending import Sending, open_sending
 from rlm_memory_host.assembly.text import Around, Text, open_text, opened_or_reported
@@ -83,8 +84,12 @@ class Assembled:
 
 
 async def assemble(settings: Settings, model: JudgeModel | None, pool: Executor) -> Assembled:
-    """Open everything, in the host's loop. Raises SettingsError, CredentialError, StoreError of the artifacts."""
+    """Open everything, in the host's loop; `model` takes the place of the settings' one.
+
+    Raises SettingsError, CredentialError, StoreError of the artifacts.
+    """
     loop = asyncio.get_running_loop()
+    model = model or await loop.run_in_executor(pool, judge_of, settings)
     guard = Guard(settings.guard.extra_deny_patterns)
     redaction = Redaction(guard, (settings.state_root, settings.artifact_root))
     metrics = Metrics()

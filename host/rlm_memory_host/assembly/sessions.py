@@ -43,11 +43,15 @@ KEPT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What a completed exchange goes on to: a remote memory that may have it, a model that may read it, and where."""
+    """What a completed exchange goes on to: a remote memory that may have it, a model that may judge it, and where.
+
+    `extracts`: the model may also propose candidates from it.
+    """
 
     remote: OutboxMemory | None
     model: JudgeModel | None
     pool: Executor
+    extracts: bool = True
 
 
 class Sessions:
@@ -147,19 +151,21 @@ class Sessions:
             self._observe(memory, exchange, caller)
         else:
             after.pool.submit(self._observe, memory, exchange, caller)
-        if after.model is not None and extraction.is_due(self.capture.completed_turns(exchange.session)):
+        if (
+            after.model is not None
+            and after.extracts
+            and extraction.is_due(self.capture.completed_turns(exchange.session))
+        ):
             after.pool.submit(self._extract, caller)
 
     def _observe(self, memory: TextMemory, exchange: Exchange, caller: Caller) -> None:
         for message in exchange.messages:
             if message.role == "user":
                 self._step("habits-observed", "habit", lambda each=message: memory.observe(each, caller.preset))
-        if memory.judge_fallback:
-            self._health.fault("judge", memory.judge_fallback)
 
     def _extract(self, caller: Caller) -> None:
         memory, after = self._memory, self._after
-        if memory is None or after is None or after.model is None:
+        if memory is None or after is None or after.model is None or not after.extracts:
             return
         model = after.model
         self._step("candidates-extracted", "judge", lambda: extraction.extract(memory, caller, model))

@@ -27,7 +27,7 @@ from rlm_memory_host.textmemory import bindings
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.health import HINTS, TextHealth
 from rlm_memory_host.textmemory.opening import Opened, open_memory
-from rlm_memory_host.textmemory.service import Parts, TextMemory
+from rlm_memory_host.textmemory.service import DEFAULT_JUDGING, Judging, Parts, TextMemory
 from rlm_memory_host.tools.memories import TextServices
 from rlm_memory_host.tools.status import Feature, merged
 
@@ -108,15 +108,36 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
             around.remote,
             around.model,
             settings.memory.profile,
+            judging=judging_of(settings, opened.health, has_model=around.model is not None),
         )
     )
     if around.remote is not None:
         around.remote.settle(lambda note: is_kept(opened, note))
     recall = Recall(memory, remote=around.remote)
     captures = settings.honcho is not None and settings.honcho.capture
-    sessions.serve(memory, recall, After(around.remote if captures else None, around.model, around.pool))
+    sessions.serve(
+        memory, recall, After(around.remote if captures else None, around.model, around.pool, extracts(settings))
+    )
     services = TextServices(memory, recall, around.remote, human_peer, opened.health)
     return Text(opened, services, sessions, around.remote)
+
+
+def judging_of(settings: Settings, health: TextHealth, *, has_model: bool) -> Judging:
+    """What a model is asked about; how it goes is a feature of the text memory's health."""
+    if not has_model:
+        return DEFAULT_JUDGING
+    health.set("judge", "on")
+
+    def told(fallback: str) -> None:
+        health.set("judge", "degraded" if fallback else "on", fallback)
+
+    asked = settings.memory.judge
+    return Judging(told=told) if asked is None else Judging(asked.relations, asked.habits, asked.seconds, told)
+
+
+def extracts(settings: Settings) -> bool:
+    """Whether a model may propose candidates: one from the settings only where they say so."""
+    return settings.memory.judge is None or settings.memory.judge.extract
 
 
 def is_kept(opened: Opened, note: Offered) -> bool:

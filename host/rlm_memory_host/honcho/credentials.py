@@ -1,4 +1,4 @@
-"""Where the key of the memory service comes from. The key itself is in no setting, dump, log, message or repr.
+"""Where a key comes from (the memory service's, a judge model's). It is in no setting, dump, log, message or repr.
 
 Owns: the reference (`env:NAME`, `file:/path`, `fd:3`, `keyring:service/user`), reading what it names, noticing that it
 changed. Does not own: what the key is used for (`client`).
@@ -57,7 +57,9 @@ class KeySource:
     have put the key there.
     """
 
-    def __init__(self, reference: str, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, reference: str, environ: Mapping[str, str] = os.environ, *, setting: str = "honcho.key") -> None:
+        """`setting` names the key's setting in messages."""
+        self._setting = setting
         kind, _, rest = reference.partition(":")
         self._environ = environ
         readers: dict[str, Callable[[str], Callable[[], str]]] = {
@@ -68,7 +70,7 @@ class KeySource:
         }
         if kind not in readers or not rest:
             raise SettingsError(
-                "honcho.key: name where the key is, not the key itself: env:NAME, file:/absolute/path, fd:NUMBER or "
+                f"{setting}: name where the key is, not the key itself: env:NAME, file:/absolute/path, fd:NUMBER or "
                 "keyring:SERVICE/USER"
             )
         self.kind = kind
@@ -86,25 +88,25 @@ class KeySource:
         """The key now. Raises CredentialError where there is none, or one that no header can carry."""
         text = self._read().strip()
         if not text:
-            raise CredentialError(f"the key of the memory service is empty or missing (honcho.key, {self.kind}:...)")
+            raise CredentialError(f"the key is empty or missing ({self._setting}, {self.kind}:...)")
         if len(text) > MAX_KEY_BYTES or not _KEY.fullmatch(text):
-            raise CredentialError(f"the key of the memory service is not one line of printable ASCII ({self.kind}:...)")
+            raise CredentialError(f"the key is not one line of printable ASCII ({self._setting}, {self.kind}:...)")
         return Secret(text)
 
     def _variable(self, name: str) -> Callable[[], str]:
         if not _VARIABLE.fullmatch(name):
-            raise SettingsError("honcho.key: env: takes the name of an environment variable")
+            raise SettingsError(f"{self._setting}: env: takes the name of an environment variable")
         return lambda: self._environ.get(name, "")
 
     def _file(self, name: str) -> Callable[[], str]:
         path = Path(name)
         if not path.is_absolute():
-            raise SettingsError("honcho.key: file: takes an absolute path")
+            raise SettingsError(f"{self._setting}: file: takes an absolute path")
         return lambda: _read_private(path)
 
     def _descriptor(self, number: str) -> Callable[[], str]:
         if not number.isdigit():
-            raise SettingsError("honcho.key: fd: takes a number")
+            raise SettingsError(f"{self._setting}: fd: takes a number")
         kept: list[str] = []
 
         def read() -> str:
@@ -118,7 +120,7 @@ class KeySource:
     def _keyring(self, name: str) -> Callable[[], str]:
         service, _, user = name.partition("/")
         if not service or not user:
-            raise SettingsError("honcho.key: keyring: takes SERVICE/USER")
+            raise SettingsError(f"{self._setting}: keyring: takes SERVICE/USER")
         return lambda: _ask_keyring(service, user)
 
 
@@ -147,7 +149,7 @@ def _ask_keyring(service: str, user: str) -> str:
         keyring: Any = importlib.import_module("keyring")
     except ModuleNotFoundError:
         raise CredentialError(
-            "honcho.key names a keyring and the package keyring is not installed; install rlm-memory-host[keyring]"
+            "a key's setting names a keyring and the package keyring is not installed; install rlm-memory-host[keyring]"
         ) from None
     try:
         return keyring.get_password(service, user) or ""

@@ -60,8 +60,8 @@ def extract(memory: TextMemory, caller: Caller, model: JudgeModel | None, *, tim
         return 0
     text, end = _bounded([(item.seq, item.text) for item in mine])
     answer, why = ask(model, INSTRUCTIONS, json.dumps({"messages": text}, ensure_ascii=False), timeout_seconds)
+    memory.judged(why)
     if answer is None:
-        memory.judge_fallback = why
         return 0
     layer = default_layer(caller, memory.parts.profile)
     context = Context(caller, layer, stamp(memory.now()), new_memory_id(), "extract")

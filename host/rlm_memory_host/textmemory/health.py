@@ -39,6 +39,9 @@ HINTS: Final[Mapping[str, str]] = {
     "LOG_DAMAGED": "run `rlm-memory memory validate`",
     "SUSPECT_TRUNCATION": "run `rlm-memory memory validate`, then `memory review --accept-edits`",
     "QUARANTINED": "run `rlm-memory memory validate`",
+    "judge-failed": "the model of memory.judge is away or refuses; the rules answer instead",
+    "judge-timeout": "the model of memory.judge is slower than memory.judge.seconds; the rules answer instead",
+    "judge-answer": "the model of memory.judge does not answer with the JSON asked for; the rules answer instead",
     "UNSUPPORTED_VERSION": "upgrade rlm-memory-host",
 }
 

@@ -56,12 +56,16 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A text to compare. `topic` is "" where it only follows the kind and so says nothing about the subject."""
+    """A text to compare. `topic` is "" where it only follows the kind and so says nothing about the subject.
+
+    `is_private`: of more than normal sensitivity, so that no model is shown it.
+    """
 
     topic: str
     title: str
     body: str
     id: str = ""
+    is_private: bool = False
 
 
 Ground = Literal["", "number", "negation", "predicate", "ended"]

@@ -15,7 +15,8 @@ import importlib
 import json
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -25,6 +26,9 @@ from rlm_memory_host.textmemory.judge import Judgement, Relation, Said, judge, u
 JUDGE_SECONDS: Final = 30.0
 MAX_ANSWER: Final = 4_096
 """Characters of an answer; a longer one is no strict JSON of ours."""
+MAX_RESPONSE: Final = 256 << 10
+"""Bytes of a response, with everything that a route puts around the answer."""
+PAUSE_SECONDS: Final = 30.0
 MAX_SHOWN: Final = 8
 """Memories that a model is shown."""
 RELATION_INSTRUCTIONS: Final = (
@@ -46,11 +50,14 @@ class Ruling:
 def relate(
     new: Said, on_file: Sequence[Said], model: JudgeModel | None = None, *, timeout_seconds: float = JUDGE_SECONDS
 ) -> Ruling:
-    """The relation of a new text: by the model where one is given and answers well, else by the rules."""
+    """The relation of a new text: by the model where one is given and answers well, else by the rules.
+
+    A text that is private is shown to no model: the rules answer for it, and for what they find nearest to it.
+    """
     ruled = judge(new, on_file)
-    if model is None or not on_file or ruled.rule == 2:
+    shown = _shown(on_file, ruled)
+    if model is None or not shown or ruled.rule == 2 or new.is_private or _is_hidden(ruled, shown):
         return Ruling(ruled)
-    shown = _shown(new, on_file, ruled)
     question = json.dumps({"new": _plain(new), "on_file": [_plain(item) for item in shown]}, ensure_ascii=False)
     answer, why = ask(model, RELATION_INSTRUCTIONS, question, timeout_seconds)
     if answer is None:
@@ -103,10 +110,14 @@ def _read(answer: Mapping[str, Any], new: Said, shown: Sequence[Said]) -> Judgem
     return Judgement(Relation(relation), float(confidence), 0, old.id, contests=contests).held_to_confidence()
 
 
-def _shown(new: Said, on_file: Sequence[Said], ruled: Judgement) -> list[Said]:
-    """The rules' own target first, then the others as they were retrieved."""
-    del new
-    return sorted(on_file, key=lambda item: item.id != ruled.target)[:MAX_SHOWN]
+def _shown(on_file: Sequence[Said], ruled: Judgement) -> list[Said]:
+    """The rules' own target first, then the others as they were retrieved; none that is private."""
+    public = [item for item in on_file if not item.is_private]
+    return sorted(public, key=lambda item: item.id != ruled.target)[:MAX_SHOWN]
+
+
+def _is_hidden(ruled: Judgement, shown: Sequence[Said]) -> bool:
+    return ruled.target is not None and all(item.id != ruled.target for item in shown)
 
 
 def _plain(said: Said) -> dict[str, str]:
@@ -114,33 +125,53 @@ def _plain(said: Said) -> dict[str, str]:
 
 
 class HttpJudge:
-    """A model behind an OpenAI-compatible chat route. Holds a credential: lives in the host only.
+    """A model behind an OpenAI-compatible chat route. Reads its key when it asks: lives in the host only.
 
-    `url` is the full https address of the route (plain http only for a loopback host). Thread-safe: a client per call.
+    `url` is the full https address of the route (plain http only for a loopback host); no proxy and no redirect is
+    followed. `key` gives the key, None sends none. After a failure of the transport nothing is asked for
+    `pause_seconds`, so that writes do not wait for a service that is away. Thread-safe: a client per call.
     """
 
-    def __init__(self, url: str, model: str, key: str) -> None:
+    def __init__(
+        self, url: str, model: str, key: Callable[[], str] | None = None, *, pause_seconds: float = PAUSE_SECONDS
+    ) -> None:
         self._url = url
         self._model = model
         self._key = key
+        self._pause = pause_seconds
+        self._rests_until = 0.0
 
     def complete(self, instructions: str, question: str, *, timeout_seconds: float) -> str:
         """One chat completion with temperature 0. Raises what httpx raises, or KeyError for an odd answer."""
-        client: Any = importlib.import_module("httpx")
+        if time.monotonic() < self._rests_until:
+            raise ConnectionError("the model failed a moment ago")
+        try:
+            answer = self._asked(instructions, question, timeout_seconds)
+        except Exception:
+            self._rests_until = time.monotonic() + self._pause
+            raise
+        return cast("str", answer["choices"][0]["message"]["content"])
+
+    def _asked(self, instructions: str, question: str, seconds: float) -> Any:
+        httpx: Any = importlib.import_module("httpx")
         body = {
             "model": self._model,
             "temperature": 0,
             "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": question}],
         }
-        answer = client.post(
-            self._url,
-            json=body,
-            headers={"Authorization": f"Bearer {self._key}"},
-            timeout=timeout_seconds,
-            follow_redirects=False,
-        )
-        answer.raise_for_status()
-        return cast("str", answer.json()["choices"][0]["message"]["content"])
+        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key()}"}
+        read = bytearray()
+        with (
+            httpx.Client(trust_env=False, follow_redirects=False, timeout=seconds) as client,
+            client.stream("POST", self._url, json=body, headers=headers) as answer,
+        ):
+            if answer.status_code != 200:
+                raise ConnectionError(f"the model's route answered with status {answer.status_code}")
+            for part in answer.iter_bytes():
+                read += part
+                if len(read) > MAX_RESPONSE:
+                    raise ValueError("the model's answer is too long")
+        return json.loads(read)
 
     def __repr__(self) -> str:
         return f"HttpJudge(model={self._model!r})"

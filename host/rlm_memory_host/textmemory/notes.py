@@ -119,7 +119,8 @@ class Ready:
     @property
     def said(self) -> Said:
         """The text as the judge compares it: a topic that only follows the kind says nothing."""
-        return Said("" if self.topic in DEFAULT_TOPICS.values() else self.topic, self.title, self.body)
+        topic = "" if self.topic in DEFAULT_TOPICS.values() else self.topic
+        return Said(topic, self.title, self.body, is_private=self.sensitivity is not Sensitivity.NORMAL)
 
 
 def prepare(

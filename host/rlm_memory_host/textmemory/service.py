@@ -42,7 +42,7 @@ from rlm_memory_host.errors import LayerUnavailable, NotFound, ToolDenied, ToolI
 from rlm_memory_host.textmemory import gates, habit_judging, habits, planning, rows
 from rlm_memory_host.textmemory.activity import Activity
 from rlm_memory_host.textmemory.gates import Outcome
-from rlm_memory_host.textmemory.judging import relate
+from rlm_memory_host.textmemory.judging import JUDGE_SECONDS, relate
 from rlm_memory_host.textmemory.lifting import plan_lift
 from rlm_memory_host.textmemory.notes import Note, Ready, Recorded, prepare
 from rlm_memory_host.textmemory.planning import Context, Plan
@@ -63,6 +63,19 @@ class Guard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Judging:
+    """What the model is asked about, how long a question may take, and who is told how it went ("": it answered)."""
+
+    relations: bool = True
+    habits: bool = True
+    seconds: float = JUDGE_SECONDS
+    told: Callable[[str], None] = lambda _fallback: None
+
+
+DEFAULT_JUDGING: Final = Judging()
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """What a text memory is made of."""
 
@@ -73,6 +86,7 @@ class Parts:
     model: JudgeModel | None = None
     profile: Profile = "default"
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    judging: Judging = DEFAULT_JUDGING
     withdraw: Callable[[str], int] | None = None
     """Takes back what waits about a memory where there is no `remote` here: a command beside a host, or without one."""
 
@@ -100,6 +114,11 @@ class TextMemory:
     def now(self) -> datetime:
         """The clock's time in UTC."""
         return self.parts.clock().astimezone(UTC)
+
+    def judged(self, fallback: str) -> None:
+        """A model was asked; `fallback` is why the rules answered instead, "" when it answered itself."""
+        self.judge_fallback = fallback
+        self.parts.judging.told(fallback)
 
     def message(self, caller: Caller) -> Message | None:
         """The latest captured user message of the caller's own session; a child has none."""
@@ -192,8 +211,11 @@ class TextMemory:
         if lifted is not None:
             return lifted
         near = self.shelves.view_of(snapshot).near(ready.said, is_comparable)
-        ruling = relate(ready.said, [said_of(block) for block in near], self.parts.model)
-        self.judge_fallback = ruling.fallback
+        judging = self.parts.judging
+        model = self.parts.model if judging.relations else None
+        ruling = relate(ready.said, [said_of(block) for block in near], model, timeout_seconds=judging.seconds)
+        if ruling.by_model or ruling.fallback:
+            self.judged(ruling.fallback)
         target = next((block for block in near if block.id == ruling.judgement.target), None)
         return planning.plan_active(ready, ruling.judgement, target, context, scope_note)
 
@@ -268,7 +290,7 @@ class TextMemory:
     def _judge_habit(self, habit: habits.Habit, session: str) -> None:
         """Ask the model, where there is one and this session did not ask yet; the rules stand where it fails."""
         model, mark = self.parts.model, f"habit-judge:{session}"
-        if model is None:
+        if model is None or not self.parts.judging.habits:
             return
         answered = next((row for row in self.store.rows(Log.JOBS) if row.get("id") == mark), None)
         if answered is not None:
@@ -276,8 +298,8 @@ class TextMemory:
                 self._save_habit(replace(habit, state="signal"))
             return
         self.store.commit(Transaction(rows=(LogRow(Log.JOBS, {"id": mark, "ts": stamp(self.now())}),)))
-        asked = habit_judging.judged(habit, self.habits(), model)
-        self.judge_fallback = asked.fallback
+        asked = habit_judging.judged(habit, self.habits(), model, timeout_seconds=self.parts.judging.seconds)
+        self.judged(asked.fallback)
         if any(item.id == habit.id and item.state == "signal" for item in asked.saved):
             row = {"id": mark, "ts": stamp(self.now()), "no": habit.id}
             self.store.commit(Transaction(rows=(LogRow(Log.JOBS, row),)))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rlm_memory_host.contracts.memory import Block, Layer, Snapshot, Status
+from rlm_memory_host.contracts.memory import Block, Layer, Sensitivity, Snapshot, Status
 from rlm_memory_host.storage.postings import B_BLOCKS, Corpus
 from rlm_memory_host.storage.tokens import document_terms, query_terms
 from rlm_memory_host.textmemory.judge import Said
@@ -255,7 +255,7 @@ class Shelves:
 def said_of(block: Block) -> Said:
     """A block as the judge compares it."""
     topic = "" if block.topic in DEFAULT_TOPICS.values() else block.topic
-    return Said(topic, block.title, block.body, block.id)
+    return Said(topic, block.title, block.body, block.id, block.sensitivity is not Sensitivity.NORMAL)
 
 
 def is_comparable(block: Block) -> bool:
