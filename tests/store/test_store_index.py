@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import random
@@ -162,6 +163,33 @@ def test_texts_that_are_packed_at_once_weigh_what_they_weigh_alone(cards: list[l
     packed = Index(PackedPart(builder.arrays()))
     for text in {text for fields in cards for _, text in fields} | {"the of", "alpha"}:
         check_same(packed, plain, (text, ("tag:a",), (), None))
+
+
+def test_the_collector_of_garbage_runs_again_after_a_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However reading the cards ended; one that was off before stays off."""
+    monkeypatch.setattr(catalogue, "PACK_FROM", 1)
+    plant(world, range(3))
+    seen: list[bool] = []
+
+    def failing(*_: object) -> None:
+        seen.append(gc.isenabled())
+        raise OSError
+
+    with world.open() as store:
+        find(store, world.scope())
+        assert gc.isenabled()
+    with world.open() as store, monkeypatch.context() as patch:
+        patch.setattr(catalogue, "document_of", failing)
+        with pytest.raises(OSError):
+            find(store, world.scope())
+    assert (seen, gc.isenabled()) == ([False], True)
+    gc.disable()
+    try:
+        with world.open() as store:
+            find(store, world.scope())
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_scores_do_not_depend_on_what_came_before() -> None:

@@ -39,7 +39,7 @@ from rlm_memory_host.storage.cardjournal import CardIdentity, CardJournal, Entry
 from rlm_memory_host.storage.cards import CardFile, card_identity, read_card_file
 from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.storage.index import Index
-from rlm_memory_host.storage.index_build import Builder, build
+from rlm_memory_host.storage.index_build import Builder, build, without_collector
 from rlm_memory_host.storage.index_cards import (
     artifact_facet,
     card_weights,
@@ -225,7 +225,8 @@ class Catalogue:
             self._skipped.pop(experiment, None)
         written = self._journal.written(changed.keys()) if changed else {}
         if len(changed) >= PACK_FROM and numpy():
-            self._take_many(changed, written)
+            with without_collector():
+                self._take_many(changed, written)
             return
         files = [file for name, state in changed.items() if (file := self._read(name, state)) is not None]
         files.sort(key=lambda file: file.card.updated_at)

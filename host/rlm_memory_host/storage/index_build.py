@@ -9,9 +9,11 @@ Not thread-safe. Source: design page "Quality", Targets.
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, cast
@@ -209,6 +211,22 @@ class _Chunk:
         """The terms of the postings by their place in a common vocabulary."""
         np = numpy()
         return np.array([place[name] for name in self.names] or [0], np.uint32)[self.of_term]
+
+
+@contextmanager
+def without_collector() -> Generator[None]:
+    """Make many things that stay without looking through them for garbage again and again: a third of a start's time.
+
+    What is in no cycle is freed as ever. Others may do the same at the same time: whoever found the collector running
+    starts it again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def build(*parts: PackedPart | MemoryPart) -> PackedPart:
