@@ -108,3 +108,31 @@ def check_order(world: World, changes: Sequence[Operation]) -> None:
             unflushed[change.target] = str(Path(change.target).parent)
     final = [name for name in unflushed if Path(name).is_file()]
     assert not final, f"acknowledged before the folder was flushed: {[Path(name).name for name in final]}"
+
+
+def check_flushed(changes: Sequence[Operation], *, but: Sequence[Path] = ()) -> None:
+    """Whatever was written and named is on the disk when the operation answers, and what moves as a whole before that.
+
+    `but` are files, or folders of files, that may be lost: locks, the journal, temporary files.
+    """
+    dirty: set[str] = set()
+    names: dict[str, str] = {}
+    for change in changes:
+        if change.name in ("create", "mkdir", "rename"):
+            if change.name == "rename":
+                below = [name for name in {*dirty, *names} if Path(name).is_relative_to(change.source)]
+                loose = [name for name in below if name != change.source or name in dirty]
+                assert not loose, f"moved before it was flushed: {sorted(Path(name).name for name in loose)}"
+                names.pop(change.source, None)
+            names[change.target] = str(Path(change.target).parent)
+        if change.name in ("create", "write", "copy", "clone", "mode"):
+            dirty.add(change.target)
+        elif change.name == "fsync":
+            dirty.discard(change.target)
+        elif change.name == "fsync_folder":
+            names = {name: folder for name, folder in names.items() if folder != change.target}
+        elif change.name == "unlink":
+            dirty.discard(change.target)
+            names.pop(change.target, None)
+    lost = [name for name in {*dirty, *names} if not any(Path(name).is_relative_to(path) for path in but)]
+    assert not lost, f"answered before the disk had it: {sorted(Path(name).name for name in lost)}"
