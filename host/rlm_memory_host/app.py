@@ -53,6 +53,8 @@ from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.contracts.version import version
 from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER
+from rlm_memory_host.loopback.callers import Callers
+from rlm_memory_host.loopback.serving import Loopback
 from rlm_memory_host.process import FileLock, claim_state_root, host_lock, place_lock, private_folder
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.storage.paths import ProjectLayout
@@ -162,16 +164,19 @@ class Host:
             )
             folders.clear_guests(self.settings.sessions_root)
             direct = Direct(services, group, context, root / "run")
+            loopback = self._loopback_of(services, parts)
             guests = self._guests = Guests(services, direct, self.settings.sessions_root, parts.project_of)
             taken = await kernels.take_up()
             door = Door(root, self._answer, self._line_ended)
             try:
                 listening = group.create_task(door.run())
+                group.create_task(loopback.run())
                 LOGGER.info("listening taken_up=%d", taken)
                 started()
-                await self._until_stopped(kernels, guests)
+                await self._until_stopped(kernels, guests, loopback)
             finally:
                 door.close()
+                loopback.close()
             return await self._down(kernels, direct, parts, listening)
 
     async def _down(self, kernels: Kernels, direct: Direct, parts: Assembled, listening: asyncio.Task[None]) -> bool:
@@ -191,7 +196,12 @@ class Host:
             direct.shut()
             listening.cancel()
 
-    async def _until_stopped(self, kernels: Kernels, guests: Guests) -> None:
+    def _loopback_of(self, services: Services, parts: Assembled) -> Loopback:
+        settings = self.settings
+        callers = Callers(settings.sessions_root, settings.loopback.rlm_root, parts.project_of)
+        return Loopback(settings.state_root, settings.loopback, services, self.sessions, callers)
+
+    async def _until_stopped(self, kernels: Kernels, guests: Guests, loopback: Loopback) -> None:
         kernels.idle_since = time.monotonic()
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
@@ -200,7 +210,7 @@ class Host:
             if self._lock is not None and not self._lock.is_kept():
                 LOGGER.error("state_root_gone")
                 self.stop("its state root was removed or replaced")
-            idle = time.monotonic() - max(kernels.idle_since, guests.idle_since)
+            idle = time.monotonic() - max(kernels.idle_since, guests.idle_since, loopback.idle_since)
             if self._idle_exit is not None and not kernels and not guests and idle > self._idle_exit:
                 self.stop("idle")
 

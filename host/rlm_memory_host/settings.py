@@ -149,6 +149,26 @@ class KernelSettings(_Section):
     sandbox: Literal["none", "bubblewrap"] = "none"
 
 
+class LoopbackSettings(_Section):
+    """The tool API on 127.0.0.1 for bridges. `enabled` unset: served where `rlm-memory dsh install` made its token.
+
+    `port` 0 is any free one. `rlm_root`: the folder of an RLM provider, below which `sessions/<id>/exports` is what
+    records read from. Requests are counted for each session.
+    """
+
+    enabled: bool | None = None
+    port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    rlm_root: Annotated[Path, Field(strict=False)] | None = None
+    requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1_200
+    burst: Annotated[int, Field(ge=1, le=100_000)] = 200
+
+    @model_validator(mode="after")
+    def _absolute(self) -> LoopbackSettings:
+        if self.rlm_root is not None and not self.rlm_root.is_absolute():
+            raise ValueError("rlm_root: it must be an absolute path")
+        return self
+
+
 class DisplaySettings(_Section):
     """What people are shown and nothing obeys."""
 
@@ -164,6 +184,7 @@ class Settings(_Section):
     tools: ToolSettings = ToolSettings()
     host: HostSettings = HostSettings()
     kernel: KernelSettings = KernelSettings()
+    loopback: LoopbackSettings = LoopbackSettings()
     display: DisplaySettings = DisplaySettings()
     memory: MemorySettings = MemorySettings()
     guard: GuardSettings = GuardSettings()

@@ -30,7 +30,7 @@ from rlm_memory_host.errors import HostError, ToolInput
 from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.recall.resident import Resident
 from rlm_memory_host.recall.service import Recall
-from rlm_memory_host.textmemory import extraction
+from rlm_memory_host.textmemory import aliases, extraction
 from rlm_memory_host.textmemory.health import TextHealth
 from rlm_memory_host.textmemory.service import TextMemory
 
@@ -116,6 +116,12 @@ class Sessions:
         """The session is over: what was not read yet is extracted now."""
         self._extract(Caller.of(scope, self._human_peer))
 
+    def asked(self, scope: Scope, text: str, turn: int) -> None:
+        """The user asks this now; the committed message follows. Recall's question, never evidence by itself."""
+        if scope.agent_kind == "root":
+            self.feed(scope, SessionEvent(scope.session_id, 0, "session", agent="root"))
+            self.capture.asked(scope.session_id, text, turn)
+
     # -- back --------------------------------------------------------------------------------------------------------
     def inject(self, scope: Scope) -> str:
         """Resident text and recall for the first step of a root turn, in one envelope; "" when there is nothing."""
@@ -162,6 +168,7 @@ class Sessions:
         for message in exchange.messages:
             if message.role == "user":
                 self._step("habits-observed", "habit", lambda each=message: memory.observe(each, caller.preset))
+                self._step("aliases-learned", "recall", lambda each=message: aliases.learn(memory, caller, each))
 
     def _extract(self, caller: Caller) -> None:
         memory, after = self._memory, self._after

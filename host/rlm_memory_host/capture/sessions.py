@@ -79,6 +79,14 @@ class Capture:
             else:
                 self._message(session, event)
 
+    def asked(self, session: str, text: str, turn: int) -> None:
+        """What a root session's user asks now, before its harness committed it: the latest message, no evidence."""
+        with self._lock:
+            found = self._sessions.get(session)
+            event = SessionEvent(session, 0, "user", text=text, turn=turn)
+            if found is not None and not refusal(event, found.agent):
+                found.latest = Message(session, found.seq + 1, "user", without_injected(text), "", turn)
+
     def latest_user_message(self, session: str) -> Message | None:
         """As `Captured` says."""
         with self._lock:
@@ -131,6 +139,10 @@ class Capture:
         role: Literal["user", "assistant"] = "user" if event.kind == "user" else "assistant"
         text = without_injected(event.text).replace("\r\n", "\n").replace("\r", "\n")
         message = Message(event.session, event.seq, role, text, event.ts, event.turn)
+        if session.open and session.open[-1].turn != message.turn:
+            # That turn never ended (its harness was killed): its words belong to no completed exchange.
+            session.open.clear()
+            self._counts["turn-not-completed"] += 1
         session.open.append(message)
         if role == "user":
             session.latest = message

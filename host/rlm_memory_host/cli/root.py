@@ -50,6 +50,7 @@ _COMMANDS: Final[Mapping[str, Register]] = {
     "memory": _group("memory"),
     "audit": _group("audit"),
     "outbox": _group("outbox"),
+    "dsh": _group("dsh"),
     "mcp": _command(f"{PACKAGE}.mcp", "mcp"),
     "skill": _command(f"{PACKAGE}.skill", "skill"),
     "fake-honcho": _command(f"{PACKAGE}.fake_honcho"),

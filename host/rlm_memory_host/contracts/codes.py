@@ -120,6 +120,7 @@ _ROWS: Final = (
     Code("DELIVERY_NOT_FOUND", None, -32004, 404, 2, "No delivery with that id in the outbox."),
     # The host itself; kernels do not receive these from a request.
     Code("NOT_A_PERSON", None, -32003, 403, 2, "Only a person may do that; not from inside a kernel or an agent."),
+    Code("RATE_LIMITED", None, -32603, 429, 1, "A session asks the loopback API too often; the answer says when."),
     Code("DENIED", None, -32003, 403, 2, "Policy said no; on the wire the reason travels without a code."),
     Code("SETTINGS", None, -32603, 500, 2, "The configuration is wrong; the message names the key."),
     Code("CREDENTIAL", None, -32603, 500, 2, "A credential is missing or unusable."),
