@@ -147,3 +147,16 @@ def test_a_damaged_memory_is_reported_and_results_go_on(
         assert told["health"] == "degraded"
         assert feature(state_root, "artifact")["state"] == "on"
         assert "keel" not in json.dumps(told).lower()
+
+
+def test_a_name_that_the_user_gives_a_memory_finds_it_in_a_later_session(
+    state_root: Path, start_kernel: Callable[..., Any]
+) -> None:
+    """From a completed exchange of a captured session; a question names the memory by it from then on."""
+    with host(state_root, ""):
+        kernel = start_kernel()
+        kernel.run(f"{LOAD}\nmemory.remember('It moves 12 litres a minute.', title='Cooling pump')").ok()
+        feed(kernel, HEADER, *turn(1, "The cooling pump (CP-7) is in the cellar."))
+        other = start_kernel()
+        other.run(LOAD).ok()
+        assert other.run("print(memory.search('Is CP-7 still running?')[0].title)").ok().strip() == "Cooling pump"

@@ -36,7 +36,7 @@ from rlm_memory_host.recall.items import Found, in_order
 from rlm_memory_host.recall.library import Library
 from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build
 from rlm_memory_host.storage.tokens import query_terms
-from rlm_memory_host.textmemory import habits, rows
+from rlm_memory_host.textmemory import aliases, habits, rows
 from rlm_memory_host.textmemory.sentences import fold
 from rlm_memory_host.textmemory.service import TextMemory
 from rlm_memory_host.textmemory.shelves import View
@@ -167,6 +167,7 @@ class Recall:
     ) -> tuple[dict[str, dict[Key, float]], set[Key], list[str]]:
         opened = planner.plan(query.text, self.memory.parts.profile)
         exact = set(view.titled(query.text))
+        exact |= {key for key in aliases.named_in(query.text, aliases.kept(self.memory.store)) if view.has(key[0])}
         channels: dict[str, dict[Key, float]] = {}
         if opened.topic:
             scores = view.scores(query.text, None if query.topic or query.kind else CONSIDERED)

@@ -217,11 +217,12 @@ def is_cross_project(message: str | None) -> bool:
 
 def says_all_projects(sentence: str) -> bool:
     """Whether one sentence has an unnegated, unquoted cross-project cue."""
-    text = _without_quoted(normalise(sentence).replace("’", "'"))
+    text = without_quoted(normalise(sentence).replace("’", "'"))
     return _GLOBAL.search(text) is not None and _GLOBAL_NEGATED.search(text) is None
 
 
-def _without_quoted(text: str) -> str:
+def without_quoted(text: str) -> str:
+    """A text without what stands in quotation marks."""
     return re.sub(r"\"[^\"]*\"|“[^”]*”|「[^」]*」|『[^』]*』|`[^`]*`", " ", text)
 
 

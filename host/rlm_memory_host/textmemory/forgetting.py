@@ -28,7 +28,7 @@ from rlm_memory_host.contracts.memory import (
     Transaction,
 )
 from rlm_memory_host.errors import NotFound, ToolDenied, ToolInput
-from rlm_memory_host.textmemory import rows
+from rlm_memory_host.textmemory import aliases, rows
 from rlm_memory_host.textmemory.commands import Action, Asked, asked_about, names_target
 from rlm_memory_host.textmemory.quotes import statements, verify
 from rlm_memory_host.textmemory.sentences import features, fold, overlap
@@ -94,7 +94,9 @@ def forget(
         text = message.text if message is not None else None
         if quote and not verify(text, quote).verified and not _is_request(text, quote):
             text = None
-        asked = asked_about(text, (item.block.title, item.block.body, *((target,) if target else ())), item.block.id)
+        others = aliases.names_of((item.layer.name, item.block.id), aliases.kept(memory.store))
+        names = (item.block.title, item.block.body, *others, *((target,) if target else ()))
+        asked = asked_about(text, names, item.block.id)
         match verdict(asked, action):
             case "negated":
                 raise ToolDenied(f"the user's sentence says not to {action} it", "CUE_NEGATED")
@@ -110,10 +112,15 @@ def forget(
 
 
 def resolve(memory: TextMemory, caller: Caller, target: str, action: Action) -> list[Located]:
-    """The memories that a description fits: one said or titled exactly so, else those it shares most words with."""
+    """The memories that a description fits: one said, titled or called so, else those it shares most words with."""
     wanted = features(target)
     pool = [item for item in memory.blocks(caller) if _may_move(item.block, action)]
-    exact = [item for item in pool if fold(target) in (fold(item.block.title), fold(item.block.body))]
+    called = {alias.key for alias in aliases.kept(memory.store) if fold(alias.name) == fold(target)}
+    exact = [
+        item
+        for item in pool
+        if fold(target) in (fold(item.block.title), fold(item.block.body)) or (item.layer.name, item.block.id) in called
+    ]
     if exact:
         return exact
     scored: list[tuple[float, Located]] = []

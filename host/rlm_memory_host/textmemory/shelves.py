@@ -119,6 +119,10 @@ class View:
         """One block."""
         return self._by_name[layer_name].blocks.get(memory_id)
 
+    def has(self, layer_name: str) -> bool:
+        """Whether a layer of this name is among these."""
+        return layer_name in self._by_name
+
     def gone(self) -> list[Block]:
         """The tombstones."""
         with self._lock:
