@@ -149,7 +149,7 @@ def _keep(path: Path) -> str:
 FRAME: Any = None
 WORK: dict[str, tuple[Callable[[str], Any], list[str]]] = {
     "polars": (slice_polars, ["polars"]),
-    "ours as polars": (slice_ours_polars, ["polars", "pyarrow.parquet", "rlm_memory.codecs.slicing"]),
+    "ours as polars": (slice_ours_polars, ["polars", "rlm_memory.codecs.slicing"]),
     "polars to pandas": (slice_polars_pandas, ["polars", "pandas", "pyarrow"]),
     "ours": (slice_ours, ["pandas", "pyarrow.parquet", "polars", "rlm_memory.codecs.slicing"]),
     "pandas": (slice_pandas, ["pandas", "pyarrow.parquet", "pyarrow.dataset"]),

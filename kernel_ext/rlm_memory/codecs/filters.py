@@ -12,13 +12,15 @@ Does not own: reading (`scan`). Types are checked before anything is read: a pru
 from __future__ import annotations
 
 import operator
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from rlm_memory import errors
 from rlm_memory.codecs import axes
-from rlm_memory.codecs.libraries import class_of, numpy, pandas, pyarrow
+from rlm_memory.codecs.libraries import class_of, loaded, pandas, pyarrow
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -174,8 +176,10 @@ def _check_cells(note: dict[str, Any], condition: Condition) -> None:
         )
 
 
-def compares(note: dict[str, Any]) -> bool:
-    """Whether the kind of column has every comparison with each value that makes a `Simple`, so that none is tried."""
+def compares(note: dict[str, Any], condition: Condition) -> bool:
+    """Whether the kind of column has the comparison with each value that makes a `Simple`, so that none is tried."""
+    if note["kind"] == "object" and note["cell"]["form"] == "text":
+        return condition.op not in ORDERED or not note["missing"]
     return note["kind"] in ("number", "nullable", "string")
 
 
@@ -190,9 +194,8 @@ def simple(note: dict[str, Any], condition: Condition) -> Simple | None:
     if kind in ("nullable", "arrow") or (kind == "string" and note["missing"] == "NA"):
         keep_missing = op == "not in"
     if kind in ("number", "nullable"):
-        made = _numbers(numpy().dtype(note["dtype"]), values)
-        floating = numpy().dtype(note["dtype"]).kind == "f"
-        return None if made is None else Simple(op, made, keep_missing, floating)
+        made = _numbers(note["dtype"], values)
+        return None if made is None else Simple(op, made, keep_missing, _FLOATING.match(note["dtype"]) is not None)
     if (kind == "string" and "cells" not in note) or (kind == "object" and note["cell"]["form"] == "text"):
         return Simple(op, tuple(values), keep_missing, False) if all(class_of(one) is str for one in values) else None
     if kind == "datetime" and "raw" not in note:
@@ -201,20 +204,35 @@ def simple(note: dict[str, Any], condition: Condition) -> Simple | None:
     return None
 
 
-def _numbers(dtype: Any, values: list[Any]) -> tuple[Any, ...] | None:
-    """Values that the column's own type holds exactly, so that no promotion decides the comparison."""
-    np = numpy()
-    if dtype.kind == "b":
+_FLOATING = re.compile("[<>]f")
+_NATIVE = "<" if sys.byteorder == "little" else ">"
+_INTEGERS = {
+    f"{'|' if octets == 1 else _NATIVE}{sign}{octets}": (8 * octets, sign == "i")
+    for octets in (1, 2, 4, 8)
+    for sign in "iu"
+}
+
+
+def _numbers(dtype: str, values: list[Any]) -> tuple[Any, ...] | None:
+    """Values that the column's own type holds exactly, so that no promotion decides the comparison.
+
+    The type is as numpy writes it, "<f8". Its numbers are known where the session has it; it is not imported for this.
+    """
+    if dtype == "|b1":
         return tuple(values) if all(class_of(one) is bool for one in values) else None
-    if not dtype.isnative or any(isinstance(one, bool | np.bool_) for one in values):
+    np = loaded("numpy")
+    whole = (int,) if np is None else (int, np.integer)
+    other = (bool,) if np is None else (bool, np.bool_, np.timedelta64)
+    if any(isinstance(one, other) for one in values):
         return None
-    if dtype.kind in "iu":
-        bounds = np.iinfo(dtype)
-        fits = all(isinstance(one, int | np.integer) and bounds.min <= int(one) <= bounds.max for one in values)
+    if dtype in _INTEGERS:
+        bits, signed = _INTEGERS[dtype]
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        fits = all(isinstance(one, whole) and low <= int(one) <= high for one in values)
         return tuple(int(one) for one in values) if fits else None
-    if dtype != np.float64 or not all(isinstance(one, int | float | np.integer | np.float64) for one in values):
+    if dtype != f"{_NATIVE}f8" or not all(isinstance(one, (*whole, float)) for one in values):
         return None
-    if any(isinstance(one, int | np.integer) and abs(int(one)) > 2**53 for one in values):
+    if any(isinstance(one, whole) and abs(int(one)) > 2**53 for one in values):
         return None
     found = tuple(float(one) for one in values)
     return found if all(one == one for one in found) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_memory import errors
-from rlm_memory.codecs import files
+from rlm_memory.codecs import files, footers
 from rlm_memory.codecs.footers import Footer
 from rlm_memory.codecs.libraries import parquet, pyarrow
 
@@ -77,7 +77,7 @@ _footers: dict[tuple[int, ...], Footer] = {}
 _lock = threading.Lock()
 _FOOTERS_REMEMBERED = 4
 _FOOTER_BYTES = 4 << 20
-"""Longest footer that is remembered; parsed it takes several times that."""
+"""Longest footer that is remembered; parsed by pyarrow too it takes several times that."""
 
 
 def open_file(path: Path, footer: Footer | None = None) -> Any:
@@ -103,10 +103,8 @@ def footer_of(path: Path) -> Footer:
     with _lock:
         footer = _footers.pop(key, None)
     if footer is None:
-        file = open_file(path)
-        footer = Footer(file.metadata, file.schema, file.schema_arrow)
-        file.close()
-    if footer.metadata.serialized_size <= _FOOTER_BYTES:
+        footer = Footer(footers.octets_of(path))
+    if len(footer.octets) <= _FOOTER_BYTES:
         with _lock:
             _footers[key] = footer
             while len(_footers) > _FOOTERS_REMEMBERED:
@@ -124,5 +122,10 @@ def read(file: Any, names: list[str] | None = None, groups: list[int] | None = N
         whole = file.read(names) if groups is None else file.read_row_groups(groups, names)
     except (pa.ArrowInvalid, OSError) as fault:
         raise errors.Integrity(f"The recorded file is damaged: {str(fault)[:200]}") from fault
-    # Reading "a.b" by name also brings the field b of a struct a.
-    return whole if names is None else whole.select(names)
+    if names is None:
+        return whole
+    try:
+        # Reading "a.b" by name also brings the field b of a struct a.
+        return whole.select(names)
+    except KeyError as fault:
+        raise errors.Integrity("The recorded file is damaged: its notes name columns that it does not have.") from fault

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlm_memory import errors
-from rlm_memory.codecs import filters, page_checks, parquet_file
+from rlm_memory.codecs import common_types, filters, page_checks, parquet_file
 from rlm_memory.codecs.footers import Footer
 from rlm_memory.codecs.found import Found
 from rlm_memory.codecs.libraries import numpy, optional, pyarrow
@@ -42,6 +42,8 @@ class Plan:
     start: int
     stop: int
     tests: list[list[Test]]
+    as_polars: bool = False
+    """The rows end in polars, so that it reads them without conditions too, where else pyarrow does."""
 
 
 class Source(Protocol):
@@ -56,9 +58,11 @@ class Source(Protocol):
 
 
 def select(source: Source, plan: Plan) -> tuple[Any, Any]:
-    """(rows as a table of Arrow or `Found`, their positions as int64). Raises `errors.Integrity` for damaged pages."""
+    """(rows as a table of Arrow or `Found`, their positions as integers). Raises `errors.Integrity` for damage."""
+    if not source.footer.leaves.keys() >= {*_used(plan)}:
+        raise errors.Integrity("The recorded file is damaged: its notes name columns that it does not have.")
     groups = _groups(source.footer, plan)
-    if plan.tests and _polars_reads(source.footer, plan):
+    if (plan.tests or plan.as_polars) and _polars_reads(source.footer, plan):
         return _by_polars(source.path, source.footer, plan, groups)
     return _by_pyarrow(source.file, source.footer, plan, groups)
 
@@ -83,11 +87,9 @@ def _groups(footer: Footer, plan: Plan) -> list[_Group]:
 
 def _possible(footer: Footer, test: Test) -> list[bool] | None:
     """For each row group whether it may hold a match; None where only the values decide."""
-    leaves = footer.leaves[test.name]
-    if test.simple is None or len(leaves) != 1:
+    if (simple := test.simple) is None:
         return None
-    simple = test.simple
-    return [bounds is None or _may(simple, *bounds) for bounds in footer.bounds(leaves[0])]
+    return [bounds is None or _may(simple, *bounds) for bounds in footer.bounds(test.name)]
 
 
 def _may(simple: filters.Simple, low: Any, high: Any) -> bool:
@@ -143,55 +145,43 @@ def _joined(names: list[str], *parts: Any) -> Any:
 def _polars_reads(footer: Footer, plan: Plan) -> bool:
     if any(test.simple is None for some in plan.tests for test in some) or optional("polars") is None:
         return False
-    used = {*plan.names, *(test.name for some in plan.tests for test in some)}
-    return all(_is_common(footer.type_of(name)) for name in used)
+    return all(footer.common[name] is not None for name in _used(plan))
 
 
-def _is_common(type_: Any) -> bool:
-    """Types that polars gives back to Arrow value for value."""
-    types = pyarrow().types
-    if types.is_dictionary(type_):
-        return types.is_string(type_.value_type) or types.is_large_string(type_.value_type)
-    if types.is_timestamp(type_):
-        return True
-    plain = (
-        types.is_boolean,
-        types.is_integer,
-        types.is_large_string,
-        types.is_string,
-        types.is_float32,
-        types.is_float64,
-    )
-    return any(is_kind(type_) for is_kind in plain)
+def _used(plan: Plan) -> list[str]:
+    """The columns that polars reads, each once."""
+    return sorted({*plan.names, *(test.name for some in plan.tests for test in some)})
 
 
 _POSITION = "\x00position"
 """Name of polars' row number; no physical column can have it, NUL is replaced in them."""
 
 
-def _by_polars(path: Path, footer: Footer, plan: Plan, groups: list[_Group]) -> tuple[Any, Any]:
-    np, pl = numpy(), optional("polars")
-    used = sorted({*plan.names, *(test.name for some in plan.tests for test in some)})
-    leaves = [leaf for name in used for leaf in footer.leaves[name]]
-    page_checks.verify(path, footer.metadata, ((group.number, leaf) for group in groups for leaf in leaves))
-    types = pl.from_arrow(_empty(footer, used)).schema
+def _by_polars(path: Path, footer: Footer, plan: Plan, groups: list[_Group]) -> tuple[Found, Any]:
+    """The positions too as polars has them: numpy is not needed where the rows end there."""
+    pl, used = optional("polars"), _used(plan)
+    page_checks.verify(path, footer, used, [group.number for group in groups])
+    types = {name: common_types.polars_type(pl, footer.common[name] or ()) for name in used}
     frame = pl.scan_parquet(path, row_index_name=_POSITION, glob=False)
     if plan.start > 0 or plan.stop < footer.edges[-1]:
         frame = frame.slice(plan.start, plan.stop - plan.start)
-    wanted = pl.any_horizontal(
-        [pl.all_horizontal([_expression(pl, test, types[test.name]) for test in some]) for some in plan.tests]
-    )
-    found = frame.filter(wanted).select([*plan.names, _POSITION]).collect()
-    positions = found.drop_in_place(_POSITION).to_numpy()
-    _only_verified(np, positions, groups)
-    return Found(found, {name: types[name] for name in plan.names}), positions.astype("int64")
+    if plan.tests:
+        some = [pl.all_horizontal([_expression(pl, test, types[test.name]) for test in every]) for every in plan.tests]
+        frame = frame.filter(pl.any_horizontal(some))
+    try:
+        found = frame.select([*plan.names, _POSITION]).collect()
+    except pl.exceptions.ComputeError as fault:
+        raise errors.Integrity(f"The recorded file is damaged: {str(fault)[:200]}") from fault
+    positions = found.drop_in_place(_POSITION)
+    _only_verified(pl, positions, groups)
+    return Found(found, {name: types[name] for name in plan.names}), positions
 
 
-def _only_verified(np: Any, positions: Any, groups: list[_Group]) -> None:
+def _only_verified(pl: Any, positions: Any, groups: list[_Group]) -> None:
     """Rows may come only from groups whose pages were checked; a damaged page elsewhere could invent a match."""
-    bounds = np.array([edge for group in groups for edge in (group.start, group.stop)], dtype=positions.dtype)
-    edges = np.searchsorted(positions, bounds)
-    if int((edges[1::2] - edges[::2]).sum()) != len(positions):
+    bounds = [edge for group in groups for edge in (group.start, group.stop)]
+    edges: list[int] = positions.search_sorted(pl.Series(bounds, dtype=positions.dtype)).to_list()
+    if sum(edges[1::2]) - sum(edges[::2]) != len(positions):
         raise errors.Integrity("The recorded file is damaged: its statistics contradict its pages.")
 
 

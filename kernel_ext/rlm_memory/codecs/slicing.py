@@ -90,9 +90,12 @@ def load(path: Path, request: Request) -> Any:
     recorded.bring_back([*picked.positions, *recorded.levels])
     total = int(note["rows"])
     span = span_of(request.rows, total)
-    if request.filters is None and request.sample is None and span == range(total):
+    whole = request.filters is None and request.sample is None and span == range(total)
+    if whole and not _ends_in_polars(recorded, request):
         names = _physical_names(recorded, picked)
         table = parquet_file.read(recorded.file, None if request.columns is None else names)
+        if not set(table.column_names).issuperset(names):
+            raise errors.Integrity("The recorded file is damaged: its notes name columns that it does not have.")
         return _result(recorded, table, picked, None, request)
     table, positions = _rows(recorded, picked, span, request)
     return _result(recorded, table, picked, positions, request)
@@ -184,14 +187,18 @@ def _physical_names(recorded: _Recorded, picked: Picked) -> list[str]:
 
 def _rows(recorded: _Recorded, picked: Picked, span: range, request: Request) -> tuple[Any, Any]:
     """(physical columns, positions): the rows of the span that pass the filters and the sample."""
-    np, pa = numpy(), pyarrow()
     names = _physical_names(recorded, picked)
     tests = [] if request.filters is None else _tests(recorded, request.filters)
     low, high = (min(span[0], span[-1]), max(span[0], span[-1]) + 1) if len(span) else (0, 0)
     if request.sample is not None and not tests:
-        chosen = sampled(np.asarray(span, dtype="int64"), request)
+        chosen = sampled(numpy().asarray(span, dtype="int64"), request)
         return _take(recorded, names, chosen)
-    table, positions = scan.select(recorded, scan.Plan(names, low, high, tests))
+    as_polars = _ends_in_polars(recorded, request)
+    table, positions = scan.select(recorded, scan.Plan(names, low, high, tests, as_polars))
+    if span.step == 1 and request.sample is None and as_polars:
+        return table, positions
+    np, pa = numpy(), pyarrow()
+    positions = np.asarray(positions).astype("int64", copy=False)
     if abs(span.step) != 1:
         keep = np.flatnonzero((positions - span.start) % abs(span.step) == 0)
         table, positions = table.take(pa.array(keep)), positions[keep]
@@ -202,6 +209,11 @@ def _rows(recorded: _Recorded, picked: Picked, span: range, request: Request) ->
         keep = sampled(np.arange(len(positions)), request)
         table, positions = table.take(pa.array(keep)), positions[keep]
     return table, positions
+
+
+def _ends_in_polars(recorded: _Recorded, request: Request) -> bool:
+    """Whether the columns are wanted in polars as they are in the file, so that neither numpy nor pyarrow is needed."""
+    return request.as_ == "polars" and recorded.note["object"] in PANDAS
 
 
 def sampled(positions: Any, request: Request) -> Any:
@@ -262,7 +274,7 @@ def _test(recorded: _Recorded, condition: filters.Condition) -> scan.Test:
         array = columns.decode(column_note, table[name], [table[side] for side in reads[1:]])
         return pandas().Series(array, dtype=array.dtype)
 
-    simple = filters.simple(column_note, condition) if filters.compares(column_note) else None
+    simple = filters.simple(column_note, condition) if filters.compares(column_note, condition) else None
     if simple is None:
         filters.check(series(recorded.footer.arrow_schema.empty_table()), column_note, condition)
         simple = filters.simple(column_note, condition)
