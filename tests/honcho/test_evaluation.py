@@ -127,6 +127,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
 }
 
 
+@pytest.mark.fronts
 @pytest.mark.parametrize("taken_out", BROKEN)
 def test_each_protection_that_is_taken_out_turns_its_case_red(taken_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of what must not be fails, not just any."""

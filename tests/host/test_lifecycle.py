@@ -19,7 +19,7 @@ from host_harness import HostProcess, RawKernel, until
 from rlm_memory import wire
 from rlm_memory_host.process import identify
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 SLOW_HOST = (str(Path(__file__).with_name("slow_host.py")),)
 PROBE = """
 import os, resource, sys

@@ -44,6 +44,7 @@ def doctor(cwd: Path, *words: str, **environment: str) -> Findings:
     return found
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_an_installation_without_a_fault_is_said_to_be_fine(
     tmp_path: Path, state_root: Path, start_host: Callable[..., subprocess.Popen[bytes]]
@@ -64,6 +65,7 @@ def test_an_installation_without_a_fault_is_said_to_be_fine(
     assert "real boundary" in found["same user"][0]["text"]
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_two_state_roots_in_use_are_named(tmp_path: Path, state_root: Path) -> None:
     """The shell names one, a command another, and in both something is: both paths, which one counts, and the fix."""
@@ -98,6 +100,7 @@ def test_a_running_host_of_another_release_is_named(tmp_path: Path, state_root: 
     assert finding["text"] == f"the running host is 0, installed is {VERSION}"
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_a_host_that_is_silent_is_named_with_its_process(
     tmp_path: Path, state_root: Path, start_host: Callable[..., subprocess.Popen[bytes]]
@@ -114,6 +117,7 @@ def test_a_host_that_is_silent_is_named_with_its_process(
     assert "end the process" in finding["fix"]
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_credentials_in_a_running_jupyter_server_are_named(
     jupyter: Callable[..., JupyterServer], tmp_path: Path, state_root: Path
@@ -161,6 +165,7 @@ def test_a_jupyter_whose_environment_lacks_the_host_is_named(tmp_path: Path, sta
     assert finding["fix"] == f"{scripts}/python -m pip install rlm-memory-host=={VERSION}"
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_a_path_too_long_for_a_socket_is_no_fault_where_it_can_be_dialled(tmp_path: Path) -> None:
     """Over 107 bytes: on Linux host and doctor reach it through its folder; elsewhere the doctor names it."""

@@ -42,6 +42,7 @@ def sandboxed(tmp_path: Path, state_root: Path, monkeypatch: pytest.MonkeyPatch)
     return state_root
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_a_sandboxed_kernel_records_and_finds_and_reaches_nothing_else(
     sandboxed: Path, tmp_path: Path, start_kernel: Callable[..., Any]
@@ -87,6 +88,7 @@ def test_a_sandboxed_kernel_records_and_finds_and_reaches_nothing_else(
     eventually(lambda: not list((sandboxed / "sessions").iterdir()), "the session folder is gone")
 
 
+@pytest.mark.fronts
 @pytest.mark.kernel
 def test_an_interrupt_reaches_the_cell_and_not_the_sandbox(
     sandboxed: Path, tmp_path: Path, start_kernel: Callable[..., Any]

@@ -11,7 +11,7 @@ import pytest
 from hosts import host_says
 from served import LOAD, feature, host, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 HEADER = {"type": "session", "agent": "root", "seq": 0}
 
 

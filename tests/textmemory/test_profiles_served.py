@@ -11,7 +11,7 @@ from rlm_memory_host.textmemory import bindings
 from rlm_memory_host.textmemory.opening import open_memory
 from served import LOAD, host
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 NAMES = "print(sorted(tool['name'] for tool in dsh_tools.list() if 'harness' not in tool['name']))"
 ARTIFACTS = ["memory_artifact_record", "memory_artifact_resolve"]
 

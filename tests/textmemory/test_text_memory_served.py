@@ -11,7 +11,7 @@ import pytest
 from hosts import host_says
 from served import LOAD, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 
 def stop(state_root: Path) -> None:
