@@ -11,8 +11,10 @@ Source: design page "Recall", Tokens and ranking.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 WEIGHTS: Final[Mapping[str, float]] = {
     "topic": 1.0,
@@ -28,7 +30,7 @@ NEIGHBOUR_SHARE: Final = 0.2
 """A fifth of a hit's score is lent to the turns before and after it."""
 
 
-def scaled(scores: Mapping[str, float]) -> dict[str, float]:
+def scaled(scores: Mapping[K, float]) -> dict[K, float]:
     """Scores to 0..1 within their channel; one hit alone, or equal ones, scale to 1."""
     if not scores:
         return {}
@@ -38,18 +40,18 @@ def scaled(scores: Mapping[str, float]) -> dict[str, float]:
     return {key: (score - low) / (high - low) for key, score in scores.items()}
 
 
-def by_weight(channels: Mapping[str, Mapping[str, float]], weights: Mapping[str, float] = WEIGHTS) -> dict[str, float]:
+def by_weight(channels: Mapping[str, Mapping[K, float]], weights: Mapping[str, float] = WEIGHTS) -> dict[K, float]:
     """The sum of the scaled scores, weighted by channel."""
-    fused: dict[str, float] = {}
+    fused: dict[K, float] = {}
     for name, scores in channels.items():
         for key, score in scaled(scores).items():
             fused[key] = fused.get(key, 0.0) + weights.get(name, 0.5) * score
     return fused
 
 
-def by_rank(channels: Mapping[str, Sequence[str]], k: int = RRF_K) -> dict[str, float]:
+def by_rank(channels: Mapping[str, Sequence[K]], k: int = RRF_K) -> dict[K, float]:
     """Reciprocal rank fusion: 1 / (k + rank + 1) per channel, rank from 0."""
-    fused: dict[str, float] = {}
+    fused: dict[K, float] = {}
     for keys in channels.values():
         for rank, key in enumerate(dict.fromkeys(keys)):
             fused[key] = fused.get(key, 0.0) + 1 / (k + rank + 1)

@@ -201,13 +201,9 @@ class Recall:
         return found
 
     def _fused(self, channels: dict[str, dict[Key, float]]) -> dict[Key, float]:
-        named = {name: {"\x1f".join(key): score for key, score in scores.items()} for name, scores in channels.items()}
-        if self.memory.parts.profile == "riko":
-            ranked = {n: sorted(s, key=lambda key: (-s[key], key)) for n, s in named.items()}
-            fused = fusion.by_rank(ranked)
-        else:
-            fused = fusion.by_weight(named)
-        return {(key.split("\x1f")[0], key.split("\x1f")[1]): score for key, score in fused.items()}
+        if self.memory.parts.profile != "riko":
+            return fusion.by_weight(channels)
+        return fusion.by_rank({n: sorted(s, key=lambda key: (-s[key], key)) for n, s in channels.items()})
 
     # -- items -------------------------------------------------------------------------------------------------------
     def _eligible(

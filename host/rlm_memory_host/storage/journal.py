@@ -97,6 +97,8 @@ class Journal:
         self._cached: tuple[tuple[int, int, int], Manifest] | None = None
         self._completed = -1
         self._audit = AuditLog(files, folder, on_fault)
+        self._manifest_path = folder / ".state" / "manifest.json"
+        self._log_paths = {log: folder / below / f"{log.value}.ndjson" for log, below in _LOG_FOLDERS.items()}
         self._unfinished: tuple[StagedFile, ...] = ()
 
     # -- the lock ------------------------------------------------------------------------------------------------------
@@ -126,10 +128,6 @@ class Journal:
         return make_durable(self.files, self.folder / below)
 
     # -- the manifest --------------------------------------------------------------------------------------------------
-    @property
-    def _manifest_path(self) -> Path:
-        return self.folder / ".state" / "manifest.json"
-
     def manifest(self) -> Manifest:
         """The manifest as it is on disk now; an empty one when there is none. Raises FormatVersion, Integrity."""
         try:
@@ -299,7 +297,7 @@ class Journal:
 
     def log_path(self, log: Log) -> Path:
         """The file of a log."""
-        return self.folder / _LOG_FOLDERS[log] / f"{log.value}.ndjson"
+        return self._log_paths[log]
 
     def verify_audit(self) -> Verification:
         """Check the whole chain against the manifest. Raises OSError, FormatVersion, Integrity."""

@@ -61,6 +61,8 @@ class Corpus:
         self._lengths: array[int] = array("I")
         self._dead = bytearray()
         self._total = 0
+        self._norms: tuple[Any, Any] | None = None
+        """(length norm, dead) of every document as arrays, until one is added or removed."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -88,6 +90,7 @@ class Corpus:
         self._lengths.append(len(terms))
         self._dead.append(0)
         self._total += len(terms)
+        self._norms = None
 
     def remove(self, key: str) -> None:
         """Remove a document; nothing happens when there is none."""
@@ -95,6 +98,7 @@ class Corpus:
         if number is not None:
             self._dead[number] = 1
             self._total -= self._lengths[number]
+            self._norms = None
 
     def scores(self, terms: Iterable[str], most: int | None = None) -> dict[str, float]:
         """The scores of the documents that have one of the terms (OR-ed): all, or the `most` best, ties by key."""
@@ -131,9 +135,11 @@ class Corpus:
         self, np: Any, found: Sequence[tuple[Sequence[int], Sequence[int]]], most: int | None
     ) -> dict[str, float]:
         living = len(self._numbers)
-        lengths = np.array(self._lengths, "u4")
-        norm = self._k1 * (1 - self._b + self._b * lengths / (self._total / living or 1.0))
-        dead = np.frombuffer(bytes(self._dead), "u1")
+        if self._norms is None:
+            lengths = np.array(self._lengths, "u4")
+            norm = self._k1 * (1 - self._b + self._b * lengths / (self._total / living or 1.0))
+            self._norms = norm, np.frombuffer(bytes(self._dead), "u1")
+        norm, dead = self._norms
         is_clean = living == len(self._keys)
         sums = np.zeros(len(self._keys))
         for numbers, counts in found:
@@ -232,5 +238,7 @@ class Corpus:
 def _best(scored: dict[str, float], most: int | None) -> dict[str, float]:
     if most is None or len(scored) <= most:
         return scored
-    best = heapq.nsmallest(most, scored.items(), key=lambda item: (-item[1], item[0]))
-    return dict(best)
+    by_rank = [(-score, key) for key, score in scored.items()]
+    # After a cut by score little more than `most` is left, and then sorting is cheaper than a heap.
+    best = sorted(by_rank)[:most] if len(by_rank) < 4 * most else heapq.nsmallest(most, by_rank)
+    return {key: -score for score, key in best}

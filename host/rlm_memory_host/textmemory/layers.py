@@ -41,6 +41,8 @@ class Roots:
         self.folder = state_root.resolve() / "memory" / name_key(owner, "owner")
         self._repositories = dict(repositories or {})
         self._seen: dict[Layer, tuple[int, int]] = {}
+        self._folders: dict[Layer, Path] = {}
+        self._ways: dict[Path, tuple[Path, tuple[str, ...]]] = {}
         self.last_refusal: BadRoot | None = None
         """Of a path that was looked at since, for the operator."""
         self.refused: dict[Layer, BadRoot] = {}
@@ -54,6 +56,11 @@ class Roots:
 
     def folder_of(self, layer: Layer) -> Path:
         """Where the layer lies; nothing is looked at."""
+        if (known := self._folders.get(layer)) is None:
+            known = self._folders[layer] = self._placed(layer)
+        return known
+
+    def _placed(self, layer: Layer) -> Path:
         if layer in self._repositories:
             return self._repositories[layer]
         if layer.kind in _FOLDERS:
@@ -65,13 +72,20 @@ class Roots:
         if layer in self.refused:
             raise LayerUnavailable(f"the {layer.kind} layer is unavailable ({self.refused[layer].code})")
         folder = self.folder_of(layer)
-        top = folder if layer in self._repositories else self.folder
-        state = self._walk(layer, top, folder.relative_to(top).parts)
+        state = self._walk(layer, *self._way_to(layer, folder))
         if state is not None:
             identity = (state.st_dev, state.st_ino)
             if self._seen.setdefault(layer, identity) != identity:
                 self._refuse(layer, "ROOT_REPLACED", folder)
         return folder
+
+    def _way_to(self, layer: Layer, folder: Path) -> tuple[Path, tuple[str, ...]]:
+        """(where the walk to a layer's folder begins, the components that follow)."""
+        way = self._ways.get(folder)
+        if way is None:
+            top = folder if layer in self._repositories else self.folder
+            way = self._ways[folder] = top, folder.relative_to(top).parts
+        return way
 
     def locate(self, layer_name: str, path: str) -> Path:
         """A path below a layer, every component checked: no link, no `..`, nothing outside. Raises LayerUnavailable."""
@@ -138,7 +152,7 @@ class Roots:
                 if canonical == Path(canonical.anchor) or home.is_relative_to(canonical):
                     bad.append(BadRoot(layer, "ROOT_TOO_WIDE", (folder,)))
                     continue
-                self._repositories[layer] = canonical
+                self._repositories[layer] = self._folders[layer] = canonical
             elif canonical != folder:
                 bad.append(BadRoot(layer, "ROOT_IS_A_LINK", (folder, canonical)))
             real.append((canonical, layer, folder))

@@ -152,8 +152,8 @@ class View:
         terms = query_terms(query)
         with self._lock:
             return {
-                (layer.name, memory_id): score
-                for layer, shelf in self._shelves.items()
+                (name, memory_id): score
+                for name, shelf in self._by_name.items()
                 for memory_id, score in shelf.corpus.scores(terms, most).items()
             }
 
