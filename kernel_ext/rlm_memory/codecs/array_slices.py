@@ -12,7 +12,7 @@ from typing import Any, cast
 from rlm_memory import errors
 from rlm_memory.codecs import arrays
 from rlm_memory.codecs.libraries import numpy
-from rlm_memory.codecs.request import Request
+from rlm_memory.codecs.request import Request, text_names
 
 
 def load(path: Path, request: Request) -> Any:
@@ -32,8 +32,7 @@ def load_npz(path: Path, request: Request) -> Any:
     if request.as_ is not None:
         raise errors.Invalid(f"as_={request.as_!r}: the recorded arrays have no such form; use path or bytes.")
     _no_filters(request)
-    wanted = request.columns
-    keys = None if wanted is None else [wanted] if isinstance(wanted, str) else list(wanted)
+    keys = None if request.columns is None else text_names(request.columns)
     found = arrays.read_npz(path, keys)
     if request.rows is None and request.sample is None:
         return found
@@ -53,7 +52,7 @@ def _part(array: Any, request: Request) -> Any:
 
     np = numpy()
     if request.columns is not None:
-        wanted = [request.columns] if isinstance(request.columns, str) else list(request.columns)
+        wanted = text_names(request.columns)
         if not array.dtype.names or any(name not in array.dtype.names for name in wanted):
             raise errors.Invalid("columns: an array has columns only where it is structured; pass its field names.")
         array = array[wanted]

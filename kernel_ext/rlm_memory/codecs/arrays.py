@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlm_memory.codecs.exact import same_array, same_dtype
 from rlm_memory.codecs.files import publishing
 from rlm_memory.codecs.libraries import class_of, numpy
 from rlm_memory.codecs.preview import array_preview
+from rlm_memory.codecs.request import shown
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 
 NOTES = "rlm_memory.json"
@@ -250,25 +252,34 @@ def _stripped(dtype: Any, np: Any) -> Any:
 
 def read_npz(path: Path, columns: list[str] | None = None) -> Any:
     """The object of an `.npz` that this module wrote; `columns` picks keys of a dict of arrays."""
-    np = numpy()
-    with np.load(path, allow_pickle=False) as box, zipfile.ZipFile(path) as members:
-        note = json.loads(members.read(NOTES))
-        if note.get("version") != VERSION:
-            raise errors.Unsupported(
-                "The recorded arrays were written by a newer version of rlm-memory; update to read them."
-            )
-        arrays: dict[Any, Any] = {}
-        for member in note["members"]:
-            key = tagged.untag(member["key"])
-            if columns is None or key in columns:
-                arrays[key] = _redressed(box[member["name"]], _dtype_from(member["dtype"]))
+    note, arrays = _members(path, columns)
     if columns is not None:
         if note["object"] != "dict":
             raise errors.Invalid("columns: this recorded array has no named parts; use rows.")
         if missing := [name for name in columns if name not in arrays]:
-            raise errors.Invalid(f"columns: there is no array {missing[0]!r} in the recorded dict.")
+            raise errors.Invalid(f"columns: there is no array {shown(missing[0])} in the recorded dict.")
         return {name: arrays[name] for name in columns}
     return _object(note, arrays)
+
+
+def _members(path: Path, columns: list[str] | None) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The notes and the arrays by key. Raises `errors.Integrity`, `errors.Unsupported`."""
+    np = numpy()
+    arrays: dict[Any, Any] = {}
+    try:
+        with np.load(path, allow_pickle=False) as box, zipfile.ZipFile(path) as members:
+            note = json.loads(members.read(NOTES))
+            if note.get("version") != VERSION:
+                raise errors.Unsupported(
+                    "The recorded arrays were written by a newer version of rlm-memory; update to read them."
+                )
+            for member in note["members"]:
+                key = tagged.untag(member["key"])
+                if columns is None or key in columns:
+                    arrays[key] = _redressed(box[member["name"]], _dtype_from(member["dtype"]))
+    except (ValueError, KeyError, AttributeError, OSError, zipfile.BadZipFile, zlib.error) as fault:
+        raise errors.Integrity("The recorded file is not readable as the arrays of this library.") from fault
+    return note, arrays
 
 
 def _redressed(array: Any, dtype: Any) -> Any:

@@ -17,7 +17,7 @@ from rlm_memory.codecs.readers import as_octets as _as_octets
 from rlm_memory.codecs.readers import only_whole as _only_whole
 from rlm_memory.codecs.readers import open_lazy
 from rlm_memory.codecs.readers import read_foreign as _read_foreign
-from rlm_memory.codecs.request import Request
+from rlm_memory.codecs.request import Request, shown
 from rlm_memory.codecs.results import Encoded, Terms
 
 
@@ -132,8 +132,8 @@ def decode(
     `errors.Invalid` for what the file cannot give, `errors.Integrity` for a damaged file, `errors.Unsupported` for one
     of a newer version or for a type that the libraries here do not have.
     """
-    if as_ is not None and as_ not in FORMS:
-        raise errors.Invalid(f"as_: {str(as_)[:40]!r} is not one of {', '.join(FORMS)}.")
+    if as_ is not None and (not isinstance(cast("object", as_), str) or as_ not in FORMS):
+        raise errors.Invalid(f"as_: {shown(as_)} is not one of {', '.join(FORMS)}.")
     request = Request(columns, filters, rows, sample, seed, as_)
     codec, parameters = codec_of(media_type)
     if as_ in ("path", "bytes", "text", "json"):
@@ -141,7 +141,7 @@ def decode(
         return _as_octets(path, as_)
     if as_ == "dataset" or (as_ == "memmap" and codec != "array"):
         _only_whole(request, f"as_={as_!r}")
-        return open_lazy(path, media_type)
+        return open_lazy(path, media_type, f"as_={as_!r}")
     if codec is None and as_ is None:
         _only_whole(request, "a file recorded as it is")
         return path.read_bytes()

@@ -5,13 +5,14 @@ Owns: which parts of a request each kind of file can answer. Does not own: readi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rlm_memory import errors
 from rlm_memory.codecs.libraries import need
-from rlm_memory.codecs.request import Request
+from rlm_memory.codecs.request import Request, said
 
 Reader = Callable[[Path, Request, dict[str, str]], Any]
 
@@ -102,31 +103,54 @@ READERS: dict[str, Reader] = {
 }
 
 
-def open_lazy(path: Path, media_type: str) -> Any:
+def open_lazy(path: Path, media_type: str, asked: str = "open") -> Any:
     """A pyarrow dataset of a recorded table, or a read-only numpy memory map of a recorded array.
 
-    Nothing is read until it is asked for. Raises `errors.Invalid` for a file that has no lazy form.
+    Nothing is read until it is asked for. Raises `errors.Invalid`, which says what `asked` for it, for a file that has
+    no lazy form.
     """
     if "parquet" in media_type or path.suffix == ".parquet":
-        return need("pyarrow.dataset", "A lazy table").dataset(path, format="parquet")
+        dataset = need("pyarrow.dataset", "A lazy table").dataset
+        with _parsing(asked, "Parquet"):
+            return dataset(path, format="parquet")
     if "x-npy" in media_type or path.suffix == ".npy":
         from rlm_memory.codecs.arrays import read_npy
 
         return read_npy(path, lazy=True)
-    raise errors.Invalid("open: only tables (Parquet) and arrays (.npy) open lazily; use load.")
+    raise errors.Invalid(f"{asked}: only tables (Parquet) and arrays (.npy) open lazily; use load.")
+
+
+_PARSERS = {
+    "parquet": ("pyarrow.parquet", "read_table"),
+    "csv": ("pyarrow.csv", "read_csv"),
+    "arrow": ("pyarrow.feather", "read_table"),
+    "feather": ("pyarrow.feather", "read_table"),
+}
+"""By a word of the media type or the suffix."""
+
+
+@contextmanager
+def _parsing(argument: str, kind: str) -> Generator[None]:
+    """What pyarrow cannot parse is refused: the host has verified the bytes, so they are what was recorded."""
+    pa = need("pyarrow", argument)
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
+        raise errors.Invalid(
+            f"{argument}: the file does not parse as {kind}: {said(fault)}; use as_='bytes' or as_='path'."
+        ) from fault
 
 
 def read_foreign(path: Path, media_type: str, request: Request) -> Any:
     """A file recorded as it is, parsed as the caller asks: Parquet, CSV or Arrow as a table."""
-    pq, pa_csv = need("pyarrow.parquet", "as_"), need("pyarrow.csv", "as_")
     only_whole(request, "a file recorded as it is")
     name = f"{media_type} {path.suffix}".lower()
-    if "parquet" in name:
-        table = pq.read_table(path)
-    elif "csv" in name:
-        table = pa_csv.read_csv(path)
-    elif "arrow" in name or "feather" in name:
-        table = need("pyarrow.feather", "as_").read_table(path)
+    for kind, (module, function) in _PARSERS.items():
+        if kind in name:
+            read = getattr(need(module, f"as_={request.as_!r}"), function)
+            with _parsing(f"as_={request.as_!r}", kind):
+                table = read(path)
+            break
     else:
         raise errors.Invalid(
             f"as_={request.as_!r}: a file of type {media_type[:60]!r} is not a table; use bytes, text or path."

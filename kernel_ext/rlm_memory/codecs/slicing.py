@@ -31,7 +31,8 @@ from rlm_memory.codecs import (
 from rlm_memory.codecs.footers import Footer
 from rlm_memory.codecs.layout import Layout
 from rlm_memory.codecs.libraries import class_of, need, numpy, pandas, pyarrow
-from rlm_memory.codecs.request import Request
+from rlm_memory.codecs.request import Request, said, shown, text_names
+from rlm_memory.codecs.request import listed as request_items
 
 PANDAS = ("frame", "series", "index")
 
@@ -111,25 +112,28 @@ def _pick(recorded: _Recorded, wanted: Any) -> Picked:
     if note["object"] in ("series", "index", "polars-series"):
         raise errors.Invalid(f"columns: this recorded {note['object']} has no columns to pick; use filters or rows.")
     labels = note["labels"]
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
-    for name in names:
+    labelled = text_names(wanted)
+    for name in labelled:
         if labels.count(name) != 1:
             why = "no column" if name not in labels else "more than one column"
-            raise errors.Invalid(f"columns: there is {why} {name!r} in the recorded table.")
-    return Picked([labels.index(name) for name in names])
+            raise errors.Invalid(f"columns: there is {why} {shown(name)} in the recorded table.")
+    return Picked([labels.index(name) for name in labelled])
 
 
 def _pick_labels(recorded: _Recorded, wanted: Any) -> Picked:
     if (plain := _plain_text(recorded.text_labels, wanted)) is not None:
         return Picked(plain)
     pd, np = pandas(), numpy()
-    labels = list(wanted) if isinstance(wanted, list | set | pd.Index | np.ndarray) else [wanted]
+    several = isinstance(wanted, list | set | pd.Index | np.ndarray)
+    labels = request_items("columns", wanted) if several else [wanted]
+    if labels and all(isinstance(label, bool | np.bool_) for label in labels):
+        raise errors.Invalid("columns: truths choose rows in pandas, not columns; pass labels, or use rows or filters.")
     probe = pd.DataFrame(np.arange(len(recorded.header)).reshape(1, -1), columns=recorded.header)
     try:
         part = probe[cast(Any, labels)]
-    except (KeyError, TypeError, ValueError) as fault:
+    except Exception as fault:  # pandas fails in many ways over what is no label
         raise errors.Invalid(
-            f"columns: {str(fault)[:200]} (labels are matched by value and type of the recorded header)"
+            f"columns: {said(fault)} (labels are matched by value and type of the recorded header)"
         ) from fault
     return Picked([int(at) for at in part.to_numpy()[0]] if part.shape[1] else [], part.columns)
 
@@ -165,8 +169,8 @@ def span_of(rows: Any, total: int) -> range:
         outside = [at for at in ends if not 0 <= at < total]
         if outside:
             raise errors.Invalid(
-                f"rows: {rows!r} holds the position {outside[0]}, the recorded object has {total} rows from 0; "
-                "a slice or (start, stop) counts from the end and is cut to what is there."
+                f"rows: {shown(rows)} holds the position {shown(outside[0])}, the recorded object has {total} rows "
+                "from 0; a slice or (start, stop) counts from the end and is cut to what is there."
             )
         return rows or range(0)
     cut = cut_of(rows)
@@ -228,10 +232,10 @@ def sampled(positions: Any, request: Request) -> Any:
     ):
         raise errors.Invalid("sample: pass a number of rows (int) or a fraction between 0 and 1 (float).")
     count = min(want, len(positions)) if isinstance(want, int) else round(want * len(positions))
-    try:
-        draw = np.random.default_rng(request.seed)
-    except (TypeError, ValueError) as fault:
-        raise errors.Invalid("seed: pass a whole number that is not negative.") from fault
+    seed: Any = request.seed
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise errors.Invalid("seed: pass a whole number that is not negative.")
+    draw = np.random.default_rng(int(seed))
     chosen = draw.choice(len(positions), size=count, replace=False)
     return positions[np.sort(chosen)]
 
@@ -263,7 +267,7 @@ def _test(recorded: _Recorded, condition: filters.Condition) -> scan.Test:
     at = _position(recorded, condition.label)
     if at is None:
         raise errors.Invalid(
-            f"filters: {condition.label!r} is the recorded row range, not a column; use rows=(start, stop)."
+            f"filters: {shown(condition.label)} is the recorded row range, not a column; use rows=(start, stop)."
         )
     recorded.bring_back([at])
     column_note, written = recorded.layout.notes[at], recorded.note["names"]
@@ -291,7 +295,7 @@ def _position(recorded: _Recorded, label: Any) -> int | None:
             positions = _pick_labels(recorded, [label]).positions
             if len(positions) != 1:
                 raise errors.Invalid(
-                    f"filters: {label!r} names {len(positions)} columns; a condition needs exactly one."
+                    f"filters: {shown(label)} names {len(positions)} columns; a condition needs exactly one."
                 )
             return positions[0]
     elif (
@@ -301,20 +305,20 @@ def _position(recorded: _Recorded, label: Any) -> int | None:
     ):
         return 0
     elif "labels" in note:
-        if note["labels"].count(label) == 1:
+        if class_of(label) is str and note["labels"].count(label) == 1:
             return note["labels"].index(label)
-        raise errors.Invalid(f"filters: there is not exactly one column {label!r}.")
+        raise errors.Invalid(f"filters: there is not exactly one column {shown(label)}.")
     names = [tagged.untag(name) for name in note["index"]["names"]]
     levels = [at for at, name in enumerate(names) if class_of(name) is class_of(label) and name == label]
     if len(levels) != 1 or label is None:
-        raise errors.Invalid(f"filters: there is no column or index level {label!r}.")
+        raise errors.Invalid(f"filters: there is no column or index level {shown(label)}.")
     return recorded.layout.width + levels[0] if recorded.layout.levels else None
 
 
 def _has(header: Any, label: Any) -> bool:
     try:
         return label in header
-    except TypeError:
+    except Exception:  # a label of any class: what cannot be looked up is not there
         return False
 
 

@@ -19,7 +19,7 @@ from rlm_memory.codecs import readers, tagged
 from rlm_memory.codecs.exact import same_array, same_value
 from rlm_memory.codecs.files import publishing
 from rlm_memory.codecs.libraries import class_of, need, numpy
-from rlm_memory.codecs.request import Request
+from rlm_memory.codecs.request import Request, shown, text_names
 from rlm_memory.codecs.results import Encoded, Terms, bounded_names
 
 PURPOSE = "An xarray object"
@@ -196,11 +196,11 @@ def _notes(path: Path) -> dict[str, Any]:
 def _wanted(note: dict[str, Any], columns: Any) -> list[dict[str, Any]]:
     if columns is None:
         return note["variables"]
-    names = [columns] if isinstance(columns, str) else list(columns)
+    wanted = text_names(columns)
     known = [tagged.untag(one["name"]) for one in note["variables"]]
-    if missing := [name for name in names if name not in known]:
-        raise errors.Invalid(f"columns: there is no variable {missing[0]!r} in the recorded dataset.")
-    return [one for one in note["variables"] if one["coordinate"] or tagged.untag(one["name"]) in names]
+    if missing := [name for name in wanted if name not in known]:
+        raise errors.Invalid(f"columns: there is no variable {shown(missing[0])} in the recorded dataset.")
+    return [one for one in note["variables"] if one["coordinate"] or tagged.untag(one["name"]) in wanted]
 
 
 def _variable(xr: Any, group: Any, one: dict[str, Any]) -> Any:
