@@ -60,6 +60,8 @@ END: Final = b"<!-- /memory -->"
 
 _START_LINE: Final = re.compile(rb"<!--[ \t]*memory[ \t]*", re.IGNORECASE)
 _END_LINE: Final = re.compile(r"<!--[ \t]*/memory[ \t]*-->", re.IGNORECASE)
+_WRITTEN_START: Final = b"<!-- memory\n"
+_WRITTEN_END: Final = b"\n" + END + b"\n"
 _HEADER_END: Final = re.compile(rb"^[ \t]*-->[ \t]*$", re.MULTILINE)
 _TITLE: Final = re.compile(r"\s*##[ \t]+(\S[^\n]*)(?:\n|$)")
 _KEY_LINE: Final = re.compile(r"[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*:(.*)")
@@ -130,8 +132,26 @@ def decode_block(data: bytes, topic: str, layer: LayerKind = LayerKind.PROJECT) 
 
 
 def _split(data: bytes) -> tuple[str, str, bool]:
+    """(header, title and texts, whether the end marker is there)."""
     if len(data) > MAX_BLOCK_BYTES:
         raise BadBlock("BLOCK_TOO_LARGE")
+    return _written(data) or _any_form(data)
+
+
+def _written(data: bytes) -> tuple[str, str, bool] | None:
+    """The parts of a block in exactly the form in which it is written here, which most are; None for any other."""
+    if not (data.startswith(_WRITTEN_START) and data.endswith(_WRITTEN_END)) or b"\x00" in data:
+        return None
+    end = data.find(b"\n-->\n\n## ", len(_WRITTEN_START) - 1)
+    if end < 0 or b"-->" in data[:end] or b"<<<<<<<" in data or b">>>>>>>" in data:
+        return None
+    try:
+        return data[len(_WRITTEN_START) : end].decode(), data[end + 5 : 1 - len(_WRITTEN_END)].decode(), True
+    except UnicodeDecodeError:
+        return None
+
+
+def _any_form(data: bytes) -> tuple[str, str, bool]:
     start = data.find(b"\n")
     if start < 0 or _START_LINE.fullmatch(data, 0, start) is None:
         raise BadBlock("ONE_LINE_MARKER" if b"-->" in data[: start if start >= 0 else None] else "MARKER_UNCLOSED")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_memory_host.contracts.memory import Authority, Block, Consent, Kind, LayerKind, Sensitivity, Status
 from rlm_memory_host.errors import LimitExceeded
-from rlm_memory_host.storage import names, topics
+from rlm_memory_host.storage import names, topic_blocks, topics
 
 HOSTILE = [
     "## Title",
@@ -93,6 +93,46 @@ def test_a_block_comes_back_exactly_whatever_its_texts_hold(block: Block) -> Non
     read = topics.TopicFile(one(block).data)
     assert read.bad == ()
     assert read.blocks == (block,)
+
+
+def _decoded(data: bytes) -> object:
+    try:
+        return topics.decode_block(data, "T", LayerKind.PROJECT)
+    except topics.BadBlock as error:
+        return error.code
+
+
+MARKS = [
+    b"-->",
+    b"\n",
+    b"\n-->\n",
+    b"<!-- memory\n",
+    b"## ",
+    b" ",
+    b"\x00",
+    b"\xff",
+    b"<<<<<<< x\n",
+    b"\n## t\n",
+    b"id: x",
+]
+
+
+@given(
+    block=BLOCK, cuts=st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 3), st.sampled_from(MARKS)), max_size=3)
+)
+@settings(max_examples=300, deadline=None)
+def test_the_short_way_into_a_block_reads_what_the_long_one_reads(
+    block: Block, cuts: list[tuple[int, int, bytes]]
+) -> None:
+    """Written here or changed by hand anywhere: the same block, or the same code."""
+    data = topics.encode_block(replace(block, scope=LayerKind.PROJECT))
+    for at, gone, mark in cuts:
+        place = at % len(data)
+        data = data[:place] + mark + data[place + gone :]
+    short = _decoded(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic_blocks, "_written", lambda _data: None)
+        assert _decoded(data) == short
 
 
 @given(blocks=st.lists(BLOCK, min_size=2, max_size=5, unique_by=lambda block: block.id), data=st.data())
