@@ -214,6 +214,15 @@ def test_a_pin_that_names_a_file_elsewhere_is_refused(office: Office, tmp_path: 
     assert list(told["skipped"].values()) == [code]
 
 
+def test_metadata_that_is_nested_without_end_is_refused_at_once() -> None:
+    """What a hostile or damaged file holds does not keep an import busy; what these tools write is read."""
+    block = "".join(f"{' ' * level}k:\n" for level in range(40))
+    for text in ("a: " + "[" * 200_000, "{a: " * 100_000, "- " * 50_000, block):
+        with pytest.raises(NotPlain, match="nested"):
+            load_mapping(text.encode())
+    assert load_mapping(b"file: [a, b]\nuser: {x: {y: [1]}}\n") == {"file": ["a", "b"], "user": {"x": {"y": ["1"]}}}
+
+
 def test_metadata_that_unfolds_or_names_code_is_refused(office: Office, tmp_path: Path) -> None:
     bomb = "a: &a [x,x,x,x]\nb: &b [*a,*a,*a,*a]\nfile: *b\n"
     for text in (bomb, "file: !!python/object/apply:os.system [id]\n", "- file\n", "file: [\n", "\xff", ""):

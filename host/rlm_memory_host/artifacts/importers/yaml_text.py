@@ -1,8 +1,8 @@
 """The YAML that pins and MLflow write, read as plain data.
 
 Owns: bounds and refusals before PyYAML's safe loader sees it: no anchors and aliases, which let a few bytes stand for
-gigabytes, and no tags. What the loader makes of a date or a number written bare is not used: readers turn values into
-text with `text_of`.
+gigabytes, no tags, and no deep nesting, on which PyYAML spends the square of its depth. What the loader makes of a date
+or a number written bare is not used: readers turn values into text with `text_of`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import importlib
 from typing import Any, Final, cast
 
 MAX_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 32
+"""Mappings and lists within one another; these tools write three."""
 
 
 class NotPlain(ValueError):
@@ -24,9 +26,7 @@ def load_mapping(data: bytes) -> dict[str, Any]:
         raise NotPlain(f"over {MAX_BYTES:,} bytes")
     try:
         text = data.decode("utf-8")
-        for token in yaml.scan(text, Loader=yaml.SafeLoader):
-            if isinstance(token, (yaml.AliasToken, yaml.AnchorToken, yaml.TagToken)):
-                raise NotPlain("it has anchors, aliases or tags")
+        _check_tokens(yaml, text)
         # BaseLoader makes text of every scalar: `1e5`, `no` and `2024-01-01` stay what was written.
         document: Any = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -34,6 +34,18 @@ def load_mapping(data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise NotPlain("it is no mapping")
     return {str(key): value for key, value in cast("dict[Any, Any]", document).items()}
+
+
+def _check_tokens(yaml: Any, text: str) -> None:
+    """Raises NotPlain for what is not read. The scanner is asked for one token after the other, so that it stops."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        name = type(token).__name__
+        if name in ("AliasToken", "AnchorToken", "TagToken"):
+            raise NotPlain("it has anchors, aliases or tags")
+        depth += name.endswith("StartToken") - name.endswith("EndToken")
+        if depth > MAX_DEPTH + 1:
+            raise NotPlain(f"it is nested more than {MAX_DEPTH} deep")
 
 
 def text_of(value: Any) -> str:
