@@ -41,6 +41,12 @@ def test_the_versions_named_are_those_of_the_lock(lock: str):
     assert set(named) == {"ipykernel", "jupyter-client", "pyzmq", "pandas", "pyarrow"}
 
 
+@pytest.mark.parametrize("line", ["0.1", "0.2"])
+def test_the_harness_wheels_named_are_those_of_the_suite(line: str):
+    path = f"tests/dsh/requirements-{line}.txt"
+    assert locked(path) == RECORD["test_wheels"][path]
+
+
 def test_no_package_under_the_agpl_is_locked():
     """Honcho is a service that others run; its server is not installed. Its client only tests our fake."""
     assert "honcho" not in locked("requirements.lock").keys() | locked("requirements-compat.lock").keys()

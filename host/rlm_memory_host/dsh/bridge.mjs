@@ -18,6 +18,7 @@ export const name = 'rlm-memory';
 export const inject = ['tools', 'agents', 'sessions'];
 
 const RECALL_MS = 800;
+const TICK_MS = 50;
 const LIST_MS = 1500;
 const EVENTS_MS = 5000;
 const CALL_MS = 660000; // The host's own limit is shorter; this one is for a host that fell silent.
@@ -74,10 +75,10 @@ class Host {
           connection: 'close',
         },
       });
-      const late = setTimeout(() => sent.destroy(new BridgeError('HOST_LOST', `no answer within ${ms} ms`)), ms);
+      const late = countdown(ms, () => sent.destroy(new BridgeError('HOST_LOST', `no answer within ${ms} ms`)));
       const aborted = () => sent.destroy(new BridgeError('ABORTED', 'the call was aborted'));
       const done = (settle) => (value) => {
-        clearTimeout(late);
+        clearInterval(late);
         signal?.removeEventListener('abort', aborted);
         settle(value);
       };
@@ -102,6 +103,19 @@ class Host {
       child.unref();
     } catch { /* The next try is told by `startedAt`. */ }
   }
+}
+
+/** Calls `run` once after `ms` in which this process could work: a moment that it was busy counts as one tick, since it could not
+ *  have read an answer then. */
+function countdown(ms, run) {
+  let left = ms;
+  const timer = setInterval(() => {
+    left -= TICK_MS;
+    if (left > 0) return;
+    clearInterval(timer);
+    run();
+  }, TICK_MS);
+  return timer;
 }
 
 const lost = (error) => error.code === 'ECONNREFUSED'
