@@ -401,3 +401,26 @@ def test_every_command_of_the_page_works(
             zipfile.ZipFile("results.zip").extract("verify.py")
             place = [] if "results.zip" in words else ["results.zip"]
             assert subprocess.run([sys.executable, *words, *place], capture_output=True).returncode == 0, line
+
+
+def test_the_fields_of_every_json_answer_are_on_the_page(command: Command, office: Office, ids: list[str]) -> None:
+    """What a program reads is what docs/operators.md says, command by command."""
+    rows = re.findall(r"^\| (`[^|]+`) \| (`[^|]+) \|$", PAGE.read_text(), re.MULTILINE)
+    said = {
+        name.strip("` "): set(re.findall(r"`(\w+)`", fields)) for names, fields in rows for name in names.split(",")
+    }
+    target = office.folder / "out.zip"
+    calls = {
+        "ls": ["ls"],
+        "show": ["show", ids[0]],
+        "verify": ["verify"],
+        "du": ["du"],
+        "export": ["export", "--all", "--to", target],
+        "import": ["import", target],
+        "rm": ["rm", ids[0]],
+        "ls --removed": ["ls", "--removed"],
+        "undo": ["undo", ids[0]],
+        "gc": ["gc", "--dry-run"],
+    }
+    for name, words in calls.items():
+        assert set(command(*words, "--json").value) == said[name], name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import stat
 import zipfile
 from collections.abc import Callable
@@ -487,6 +488,10 @@ def test_a_folder_is_held_to_the_same_rules(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"evil\.sh: no export holds"):
         bring(there, source)
     (source / "evil.sh").unlink()
+    os.mkfifo(extra)
+    with pytest.raises(StoreError, match="it is no regular file"):
+        bring(there, source)
+    extra.unlink()
     data = next((source / "objects").rglob("art_*"))
     kept = data.read_bytes()
     data.unlink()

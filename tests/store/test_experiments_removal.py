@@ -42,6 +42,22 @@ def sweep(office: Office, store: ArtifactStore, *, days: float = 30, ahead: floa
 class TestRemoving:
     """`rm` and `undo`."""
 
+    def test_a_result_that_another_command_removes_first_is_not_there(self, office: Office) -> None:
+        """Between the look and the lock: the same words as for one that never was, and nothing is undone."""
+        with office.open() as store:
+            done = office.record(store, OLD)
+
+        class Overtaken(FileLayer):
+            def open_lock(self, path: Path) -> int:
+                with office.open() as other:
+                    removal.remove(parts_of(office, other), done.experiment_id)
+                return super().open_lock(path)
+
+        with office.open(files=Overtaken()) as store, pytest.raises(NotFound, match="no such experiment"):
+            removal.remove(parts_of(office, store), done.experiment_id)
+        with office.open() as store:
+            assert removal.bring_back(parts_of(office, store), done.experiment_id)
+
     def test_a_removed_result_is_found_by_nothing_and_comes_back_whole(self, office: Office) -> None:
         with office.open() as store:
             done = office.record(store, OLD)
