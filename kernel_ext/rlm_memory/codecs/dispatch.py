@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlm_memory import errors
+from rlm_memory.codecs import files
 from rlm_memory.codecs.libraries import class_of, loaded
 from rlm_memory.codecs.readers import READERS as _READERS
 from rlm_memory.codecs.readers import as_octets as _as_octets
@@ -28,7 +29,25 @@ def encode(obj: Any, folder: Path, *, lossy: bool = False, image: str | None = N
     `errors.Invalid` (no codec takes the type). On any failure, interrupts included, no file is left. `image` is the
     format of a matplotlib figure, "png" (the default) or "svg", and is refused with anything else.
     """
-    terms = Terms(lossy)
+    made = files.keep_account()
+    try:
+        return _encode(obj, folder, Terms(lossy), image)
+    except BaseException as fault:
+        files.drop(made)  # what is named already, too: an interrupt may come while the summary is made
+        if (interrupt := _interrupt_behind(fault)) is not None:
+            raise interrupt from None
+        raise
+
+
+def _interrupt_behind(fault: BaseException) -> KeyboardInterrupt | None:
+    """The interrupt that a library hid by failing as it was left, as a zip file does that is still written to."""
+    behind = fault.__context__
+    while behind is not None and not isinstance(behind, KeyboardInterrupt):
+        behind = behind.__context__
+    return behind
+
+
+def _encode(obj: Any, folder: Path, terms: Terms, image: str | None) -> Encoded:
     if image is not None and class_of(obj).__module__.partition(".")[0] != "matplotlib":
         raise errors.Invalid(f"image: only a matplotlib figure is drawn; leave image out for a {type(obj).__name__}.")
     if isinstance(obj, str) and type(obj) is str:

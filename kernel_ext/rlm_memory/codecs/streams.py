@@ -45,6 +45,7 @@ def encode_stream(reader: Any, folder: Path, terms: Terms) -> Encoded:
 @contextmanager
 def _beside(folder: Path) -> Generator[Path]:
     path = folder / f"{files.PART}{secrets.token_hex(8)}.arrow"
+    files.account_for(path)
     try:
         yield path
     finally:

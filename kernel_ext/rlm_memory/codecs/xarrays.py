@@ -166,9 +166,12 @@ def read_xarray(path: Path, request: Request) -> Any:
             "The recorded dataset was written by a newer version of rlm-memory; update to read it."
         )
     wanted = _wanted(note, request.columns)
-    with zarr.storage.ZipStore(path, mode="r") as store:
-        group = zarr.open_group(store, mode="r", zarr_format=2)
+    store = zarr.storage.ZipStore(path, mode="r")
+    group = zarr.open_group(store, mode="r", zarr_format=2)
+    try:  # not before: closing a store that no one has opened yet is an AttributeError, which would hide an interrupt
         variables = {tagged.untag(one["name"]): _variable(xr, group, one) for one in wanted}
+    finally:
+        store.close()
     indexed = {tagged.untag(one["name"]) for one in wanted if one["indexed"]}
     coordinates = {
         tagged.untag(one["name"]): variables[tagged.untag(one["name"])] for one in wanted if one["coordinate"]
