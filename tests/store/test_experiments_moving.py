@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import stat
 import zipfile
 from collections.abc import Callable
@@ -501,6 +502,17 @@ def test_a_folder_is_held_to_the_same_rules(tmp_path: Path) -> None:
     data.unlink()
     data.write_bytes(kept)
     assert bring(there, source)["states"] == ["new", "new"]
+
+
+def test_an_export_that_another_tool_packed_comes_in(tmp_path: Path) -> None:
+    """With entries for its folders, as most tools write them, and compressed."""
+    office = Office(tmp_path / "origin")
+    filled(office)
+    folder = write(office, tmp_path / "out")
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
+    with zipfile.ZipFile(packed) as archive:
+        assert any(name.endswith("/") for name in archive.namelist())
+    assert bring(Office(tmp_path / "office"), Path(packed))["states"] == ["new", "new"]
 
 
 def test_no_archive_at_all_is_said_plainly(tmp_path: Path) -> None:

@@ -393,11 +393,16 @@ def test_no_call_reads_every_card(world: World) -> None:
 
 @pytest.mark.slow
 def test_twenty_thousand_cards_are_found_completely(world: World) -> None:
-    """With the bound raised: every match, counted, in pages."""
+    """With the bound raised: every match, counted, in pages; once the index is there, only what is shown is read."""
     plant(world, range(20_000))
-    with world.open(bounds=Bounds(cards=30_000, raised=True)) as store:
+    layer = RecordingLayer()
+    with world.open(bounds=Bounds(cards=30_000, raised=True), files=layer) as store:
+        find(store, world.scope(), "nothing")
+        layer.looks.clear()
         page = store.search(world.scope(), SearchRequest("alpha", limit=50))
-        assert page.total == 21
+        assert (page.total, len(page.results)) == (21, 20)
+        assert page.cursor is not None
+        assert sum(look.name == "open" and look.target.endswith(".json") for look in layer.looks) == 20
         assert len({hit.experiment_id for hit in list_all(store, world.scope(), query="alpha")}) == 21
 
 

@@ -1,13 +1,25 @@
 """The cases of the artifact store that come from other tools' bug reports, and where each is tested.
 
-- G3-01, corruption that nobody notices: `test_store_records`, a flipped byte is never served;
-- G3-03, many processes record the same bytes: `test_store_together`, sixteen processes (slow);
-- G3-05, odd names: `test_experiments` (kernel), files are recorded as they are under any name;
-- G3-07, clean-up takes what another project uses: here;
-- G3-09, many records: `test_store_search`, twenty thousand cards (slow);
-- G3-11, disk full, read-only: `test_store_integrity`, a full disk, a disk that turns read-only;
-  `test_experiments_removal`, removing, returning and sweeping on a full disk; here, what a refusal says;
-- G3-13, stale hit: `test_store_records`, freshness; `test_experiments` (kernel), staleness names both versions.
+G3-01, corruption that nobody notices
+- refused with the reference and both digests, listed and marked, repaired by recording again: `test_store_records`, a
+  flipped byte; never data in a kernel: `test_experiments` (kernel), damaged bytes
+G3-03, many processes record the same bytes
+- all calls succeed, one card, one object, readers see whole bytes, no temp file stays: `test_store_together`, sixteen
+  processes (slow), processes that record the same bytes
+G3-05, odd names
+- code point by code point, exact bytes, a long title refused with the number: `test_experiments` (kernel), files under
+  any name; none is a part of a path: `test_store_guards`, no text becomes a path
+G3-07, clean-up takes what another project uses
+- both rounds, the day of grace, the dry run: here, cleaning up one project, cleaning up between a blob and its card
+G3-09, many records
+- all hits, total and cursor, no call reads every card: `test_store_search`, twenty thousand cards (slow)
+G3-11, disk full, read-only
+- one named error, the tree as it was, reads go on, room heals it: `test_store_together`, a full disk (a size limit);
+  `test_store_integrity`, a full disk (2 MiB), a disk that turns read-only; `test_store_records`, a read-only store
+- removing and sweeping on a full disk: `test_experiments_removal`, on a full disk; here, what a refusal says
+G3-13, stale hit
+- stale with both versions, fresh, the bytes of then: here, a source that changes
+- odd versions are never equal by accident: `test_store_records`, freshness; `test_experiments` (kernel), staleness
 """
 
 from __future__ import annotations
@@ -28,9 +40,30 @@ from rlm_memory_host.errors import ToolInput, Unwritable
 from rlm_memory_host.storage import catalogue
 from rlm_memory_host.storage.faults import FaultyLayer
 from rlm_memory_host.storage.files import FileLayer
-from store_harness import tree
+from store_harness import request, tree
 
 THEIRS = "project-b"
+
+
+def test_a_source_that_changes_changes_no_result(office: Office) -> None:
+    """Same size and time, other bytes: stale by its version, named with both, and the bytes of then (G3-13)."""
+    source = office.folder / "d.csv"
+    source.write_text("a\n1\n")
+    before = source.stat()
+    with office.open() as store:
+        scope = office.scope()
+        path = office.write(source.read_bytes(), "d.csv")
+        asked = request(path, source=str(source), source_version="v1")
+        done = store.record(scope, asked)
+        for each in (source, path):
+            each.write_text("a\n2\n")
+            os.utime(each, ns=(before.st_atime_ns, before.st_mtime_ns))
+        stale = store.resolve(scope, done.experiment_id, "v2")
+        assert stale.freshness == "stale"
+        assert "'v1'" in stale.warnings[0]
+        assert "'v2'" in stale.warnings[0]
+        assert stale.path.read_text() == "a\n1\n"
+        assert store.resolve(scope, done.experiment_id, "v1").freshness == "fresh"
 
 
 @pytest.fixture
