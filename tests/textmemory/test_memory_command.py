@@ -211,3 +211,55 @@ def test_a_shell_completes_the_commands(typed: str, offered: str) -> None:
     program = Path(sys.executable).with_name("rlm-memory")
     done = subprocess.run([program], env={**os.environ, **asks}, capture_output=True, text=True, check=False)
     assert offered in done.stdout.split()
+
+
+ODD = ["", "\x00", "../../x", "-1", "\udcff", "a" * 100_000]
+
+
+@pytest.mark.parametrize("command", [
+    "show", "history", "search", "add", "edit", "forget", "hide", "restore", "pin", "confirm", "reject", "promote",
+])  # fmt: skip
+def test_no_argument_ends_a_command_with_anything_but_its_exit_code(desk: Desk, command: str) -> None:
+    """0, 1 or 2 and no exception, with a person's word and without; bytes of no text among the arguments."""
+    memory_id = add(desk, "The rig runs at 40 degrees.")
+    for odd in ODD:
+        assert desk.run(command, odd)[0] in (0, 1, 2)
+        assert main(["memory", "--state-root", str(desk.root), "--project", odd, "--json", "ls"]) in (0, 2)
+        if command not in ("show", "history", "search"):
+            assert desk.run(command, odd, "--token", "nope")[0] == 2
+            assert desk.agreed(command, odd)[0] in (0, 1, 2)
+    assert desk.run("show", memory_id)[0] == 0
+
+
+def test_what_the_system_refuses_is_one_line(desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that exists, a folder that does not, a full disk, a state root that is none: exit 2, and no half file."""
+    add(desk, "The rig runs at 40 degrees.")
+    there = tmp_path / "there.jsonl"
+    there.write_text("mine")
+    for target in (str(there), str(tmp_path / "none" / "x"), str(tmp_path), "/dev/full"):
+        code, said = desk.run("export", target)
+        assert code == 2
+        assert said.count("\n") == 1
+        assert "file to export to" in said
+    assert there.read_text() == "mine"
+    made = tmp_path / "made.jsonl"
+    assert desk.run("export", str(made))[0] == 0
+    assert made.stat().st_mode & 0o777 == 0o600
+    for root in ("/dev/null", str(there)):
+        assert main(["memory", "--state-root", root, "--project", "demo", "ls"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure_of_ours(desk: Desk) -> None:
+    """`… ls | head -1`: no trace of an exception."""
+    for number in range(3):
+        add(desk, f"Rig {number} hums {'x' * 20_000}.", "--topic", f"T{number}")
+    command = [sys.executable, "-m", "rlm_memory_host", "memory", "--state-root", str(desk.root), "--project", "demo"]
+    process = subprocess.Popen([*command, "export"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait(30)

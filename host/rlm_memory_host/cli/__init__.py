@@ -8,6 +8,7 @@ The first thing that happens is `process.harden`: before arguments, settings or 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(list(sys.argv[1:] if arguments is None else arguments), hardened=hardened)
     except HostError as error:
         print(f"rlm-memory: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; the interpreter flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
+    except OSError as error:
+        print(f"rlm-memory: the system refused it: {error.strerror or type(error).__name__}", file=sys.stderr)
         return 2
 
 

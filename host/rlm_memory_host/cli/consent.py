@@ -97,7 +97,7 @@ def _spend(store: MarkdownStore, action: str, token: str) -> bool:
 
 
 def _mark(action: str, token: str) -> str:
-    return hashlib.sha256(f"{action}\n{token}".encode()).hexdigest()
+    return hashlib.sha256(f"{action}\n{token}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _path(store: MarkdownStore) -> Path:

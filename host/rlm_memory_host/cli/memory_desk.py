@@ -9,10 +9,11 @@ Source: design page "Overview", On the command line; "Recall, resident text, gua
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
@@ -23,6 +24,7 @@ from rlm_memory_host.cli import consent, outbox
 from rlm_memory_host.cli.announcing import Announcing
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.contracts.memory import Block, Caller, Layer, LayerKind, project_layer
+from rlm_memory_host.errors import ToolInput
 from rlm_memory_host.textmemory import bindings
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.opening import Opened, open_memory
@@ -30,6 +32,7 @@ from rlm_memory_host.textmemory.service import Parts, TextMemory
 
 commands = typer.Typer(no_args_is_help=True, help="The text memory: read it, review it, look after its files.")
 
+PROJECT: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 ProjectOption = Annotated[str | None, typer.Option("--project", help="Project id; unset: told from the folder.")]
 PresetOption = Annotated[str | None, typer.Option("--preset", help="Preset whose layer to see too.")]
 OwnerOption = Annotated[str, typer.Option("--owner", help="Whose memory.")]
@@ -78,6 +81,8 @@ def common(
 def open_desk(
     config: Path | None, state_root: Path | None, project: str | None, preset: str | None, owner: str, as_json: bool
 ) -> Desk:
+    if project and PROJECT.fullmatch(project) is None:
+        raise ToolInput("--project: 1 to 200 characters without control characters, as project.id in the settings")
     loaded = settings.load(config, state_root).settings
     opened = open_memory(
         loaded.state_root,

@@ -6,6 +6,7 @@ Source: design page "Overview", On the command line; "Recall, resident text, gua
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -155,7 +156,22 @@ def export(
     if path is None:
         print(text, end="")
         return
-    with path.open("x", encoding="utf-8") as file:
-        path.chmod(0o600)
-        file.write(text)
+    _write_private(path, text)
     desk.say({"memories": len(rows)}, f"wrote {len(rows)} memories")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Make a file that only its owner reads; no half of one stays. Raises ToolInput."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+    except FileExistsError:
+        raise ToolInput("the file to export to is there already; name a new one") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no usable name"
+        raise ToolInput(f"the file to export to cannot be written ({why})") from None
