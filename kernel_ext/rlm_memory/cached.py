@@ -50,6 +50,10 @@ def cached(
     """
     if isinstance(ignore, str):
         raise errors.Invalid("ignore must be a list of names, not one text")
+    if not isinstance(cast("object", ignore), Collection) or not all(
+        isinstance(name, str) for name in cast("Iterable[object]", ignore)
+    ):
+        raise errors.Invalid("ignore must be a list of names, each a text")
     options: dict[str, Any] = {"source": source, "source_version": source_version, "summary": summary}
     options |= {"tags": kept_tags(tags), "lossy": lossy}
 

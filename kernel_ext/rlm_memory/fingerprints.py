@@ -34,7 +34,8 @@ import os
 import re
 import stat
 import textwrap
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -71,10 +72,12 @@ def describe(query: str | Callable[..., Any] | None = None, params: Any = None, 
     parts: dict[str, Any] = {"scheme": SCHEME}
     if query is not None:
         parts["query"] = _query(query)
-    if params is not None:
-        parts["params"] = _plain(params, "params")
-    if inputs is not None:
-        parts["inputs"] = _inputs(inputs)
+    with _looking_at("params"):
+        if params is not None:
+            parts["params"] = _plain(params, "params")
+    with _looking_at("inputs"):
+        if inputs is not None:
+            parts["inputs"] = _inputs(inputs)
     named: dict[str, Any] = {"code": parts["query"]} if "query" in parts else {}
     named |= _members("params", params, parts) | _members("inputs", inputs, parts)
     if len(named) > MAX_COMPONENTS:
@@ -88,6 +91,20 @@ def fingerprint(query: str | Callable[..., Any] | None = None, params: Any = Non
     Raises Invalid for a value that has no canonical form (name it by hand with `fingerprint=`), FileNotFoundError.
     """
     return describe(query, params, inputs).digest
+
+
+@contextmanager
+def _looking_at(argument: str) -> Generator[None]:
+    """A caller's class may fail when it is looked at; that is said under the argument's name."""
+    try:
+        yield
+    except (errors.MemoryFault, OSError, MemoryError):
+        raise
+    except Exception as fault:
+        raise errors.Invalid(
+            f"{argument} holds a value that fails with {type(fault).__name__} when it is looked at; give plain values, "
+            "or your own fingerprint="
+        ) from fault
 
 
 def _sha256(value: Any) -> str:
@@ -205,14 +222,21 @@ def artifact_of(value: object) -> str | None:
 
 
 def file_digest(path: Path, where: str = "inputs") -> str:
-    """SHA-256 of a file's bytes, read in blocks of 1 MiB. Raises Invalid for what is no regular file."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise errors.Invalid(f"{where} is {path.name!r}, which is not a regular file; give the files that count")
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    """SHA-256 of a file's bytes, read in blocks of 1 MiB. Raises Invalid for what is no readable file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise errors.Invalid(f"{where} is {path.name!r}, which is not a regular file; give the files that count")
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as fault:
+        raise errors.Invalid(
+            f"{where} is a file that cannot be read ({type(fault).__name__}); give one that can, or fingerprint="
+        ) from fault
 
 
 def _plain(value: Any, where: str, depth: int = 0) -> Any:

@@ -13,6 +13,7 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -29,6 +30,8 @@ TITLE_CHARACTERS: Final = 200
 SUMMARY_CHARACTERS: Final = 2_000
 TAGS, TAG_CHARACTERS = 20, 80
 COLUMNS, COLUMN_CHARACTERS = 256, 128
+LONGEST_SECONDS: Final = 1e10
+"""Three centuries."""
 UNKNOWN: Final = "unknown"
 _EXPERIMENT: Final = re.compile(r"exp_[a-z2-7]{52}")
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -188,8 +191,19 @@ def lineage_notes(
     lineage: dict[str, Any] = {"derived_from": parents} if parents else {}
     if described.components:
         lineage["components"] = dict(described.components)
-    seconds = {} if compute_seconds is None else {"compute_seconds": round(float(compute_seconds), 3)}
-    return {"lineage": lineage, "statistics": seconds}
+    return {"lineage": lineage, "statistics": _seconds(compute_seconds)}
+
+
+def _seconds(given: Any) -> dict[str, float]:
+    """Refused where it is no duration: infinity and NaN have no JSON, and a later reuse adds it up."""
+    if given is None:
+        return {}
+    # A number that is too large for a float is no duration either.
+    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= cast("Any", given) < LONGEST_SECONDS:
+        raise errors.Invalid(
+            "compute_seconds must be a number of seconds that is not negative, such as time.monotonic() tells"
+        )
+    return {"compute_seconds": round(float(given), 3)}
 
 
 def kept_tags(tags: Any) -> Any:
@@ -212,7 +226,13 @@ def check_labels(title: Any, summary: Any, source: Any, source_version: Any, tag
         raise errors.Invalid(
             f"tags must be a list of texts, not {'one text' if isinstance(tags, str) else type(tags).__name__}"
         )
-    labels["tags"] = [text("a tag", tag, TAG_CHARACTERS) for tag in cast("Iterable[Any]", tags)]
+    try:
+        listed = list(cast("Iterable[Any]", tags))
+    except TypeError as error:
+        raise errors.Invalid(
+            f"tags must be a list of texts; this {type(cast('object', tags)).__name__} gives none"
+        ) from error
+    labels["tags"] = [text("a tag", tag, TAG_CHARACTERS) for tag in listed]
     if len(labels["tags"]) > TAGS:
         raise errors.Invalid(f"tags has {len(labels['tags'])} entries, the limit is {TAGS}")
     return labels

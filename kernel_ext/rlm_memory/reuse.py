@@ -20,7 +20,7 @@ from rlm_memory import errors, explain, fingerprints, wire
 from rlm_memory.finding import Host
 from rlm_memory.fingerprints import Described
 from rlm_memory.kept import state
-from rlm_memory.operations import notes_of, resolve, search
+from rlm_memory.operations import notes_of, resolve, search, text
 from rlm_memory.recording import UNKNOWN, describe
 from rlm_memory.results import Resolved, Reuse, Saved, SearchResults
 from rlm_memory.steps import Meet, Steps
@@ -67,6 +67,9 @@ def decide(
         return None, Reuse(False, "no source_version was given, so freshness cannot be told and nothing is reused")
     if not isinstance(source_version, str) or not source_version:
         raise errors.Invalid(f"source_version must be text that is not empty, not {source_version!r}")
+    for name, said in (("title", title), ("source", source)):
+        if said is not None:
+            text(name, said)
     versions: dict[str, int] = {}
     cursor: str | None = None
     while True:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_memory import errors, explain, fingerprints, surroundings
+from rlm_memory import errors, explain, fingerprints, recording, surroundings
 from rlm_memory.results import Recorded
 
 VECTORS: list[tuple[Any, Any, Any, str]] = [
@@ -492,3 +492,54 @@ def test_lambdas_of_one_line_are_told_apart() -> None:
     for _ in "once":
         pair = [lambda x: x + 1, lambda x: x + 2]
     assert marks == [fingerprints.fingerprint(one) for one in pair]
+
+
+class Failing(os.PathLike[str]):
+    """A value that fails however it is looked at."""
+
+    def __fspath__(self) -> str:
+        raise RuntimeError("no path")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    @property
+    def artifact_id(self) -> str:
+        raise RuntimeError("no id")
+
+
+@pytest.mark.parametrize("argument", ["params", "inputs"])
+@pytest.mark.parametrize(
+    "value",
+    [Failing(), [Failing()], {"a": Failing()}, {Failing(): 1}, {"a": [{"b": Failing()}]}, {Failing(): Failing()}],
+)
+def test_a_value_that_fails_when_it_is_looked_at_is_refused_under_its_argument(argument: str, value: object) -> None:
+    """What a caller's own class raises does not come through as if it were ours."""
+    with pytest.raises(errors.Invalid, match=argument):
+        fingerprints.describe(**{argument: value})
+
+
+@pytest.mark.parametrize("path", [Path("\x00"), Path("x" * 5000), Path("/"), Path("/dev/null")])
+def test_a_file_that_cannot_be_read_is_refused_as_an_input(path: Path) -> None:
+    """Names that no file has, a folder, a device."""
+    with pytest.raises(errors.Invalid, match=r"^inputs\[0\] is "):
+        fingerprints.describe(inputs=[path])
+
+
+@pytest.mark.parametrize("seconds", ["3", "x", float("nan"), float("inf"), -1, 10**400, True, object(), [1]])
+def test_seconds_of_computing_are_a_number_that_can_be_added_up(seconds: object) -> None:
+    """Anything else is refused before anything is recorded."""
+    with pytest.raises(errors.Invalid, match=r"^compute_seconds must be "):
+        recording.lineage_notes(fingerprints.Described(""), [], seconds)  # type: ignore[arg-type]
+
+
+class Unlisted:
+    def __iter__(self) -> Any:
+        raise TypeError("iteration over nothing")
+
+
+def test_tags_that_give_no_texts_are_refused() -> None:
+    """One that only calls itself iterable is told too, as an array without axes does."""
+    for tags in (Unlisted(), 5, "text", [1], {"a": 1, 2: 3}):
+        with pytest.raises(errors.Invalid, match=r"^(tags|a tag) must be "):
+            recording.check_labels("title", None, "source", "1", tags)
