@@ -149,11 +149,18 @@ def write_private(path: Path, data: bytes) -> None:
     temp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fd = open_private(temp, os.O_WRONLY | os.O_TRUNC)
     try:
-        os.write(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temp.replace(path)
+        try:
+            view = memoryview(data)
+            while view:
+                # A disk that fills up takes a part and says so only to the next write.
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temp.replace(path)
+    except OSError:
+        temp.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -192,6 +192,33 @@ def test_g4_03_bad_files_are_set_aside_and_stop_nobody(tmp_path: Path) -> None:
     simulate(main)
 
 
+def test_a_file_with_a_dead_letter_s_name_keeps_no_delivery_out(tmp_path: Path) -> None:
+    """What lies in dead-letter and is no delivery is set aside at a start; the delivery of that name is taken in."""
+    wanted = exchange("s", 1)
+
+    async def main() -> None:
+        async with World(tmp_path):
+            pass
+        dead = tmp_path / "outbox/dead-letter"
+        (dead / f"{wanted.delivery_id}.json").write_bytes(b"{")
+        (dead / f"{'b' * 64}.json").mkdir()
+        (dead / f"{'c' * 64}.json").symlink_to(tmp_path / "elsewhere")
+        os.mkfifo(dead / f"{'d' * 64}.json")
+        (dead / "notes.txt").write_bytes(b"not ours")
+        async with World(tmp_path) as world:
+            assert len(world.opened.quarantined) == 5
+            assert world.opened.dead_letter == 0
+            assert world.outbox.admit(wanted).is_new
+            world.start()
+            await world.until_empty()
+            check_exactly_once_in_order(world.fake, [wanted])
+        assert list(dead.iterdir()) == []
+        kept = {path.name for path in (tmp_path / "outbox/quarantine").iterdir() if not path.name.endswith("n.json")}
+        assert len(kept) == 5
+
+    simulate(main)
+
+
 def test_a_document_of_the_typescript_package_is_read_and_delivered(tmp_path: Path) -> None:
     """Milliseconds and bare failure codes as well as ours; what we do not know in it stays in it."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +102,60 @@ def test_an_export_is_private_and_complete(
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert [line["document"]["request"]["deliveryId"] for line in lines] == [waiting.delivery_id, dead.delivery_id]
     assert _run(root, "export", str(target)) == 2
+
+
+@pytest.mark.parametrize("target", ["absent/export.jsonl", "file/export.jsonl"])
+def test_an_export_that_cannot_be_written_says_so_in_one_line(
+    deliveries: tuple[Path, DeliveryRequest, DeliveryRequest],
+    target: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No traceback, no half of a file."""
+    (tmp_path / "file").touch()
+    assert _run(deliveries[0], "export", str(tmp_path / target)) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_export_holds_everything_or_is_none(
+    deliveries: tuple[Path, DeliveryRequest, DeliveryRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes a part of each write gets the rest; one that is full in the middle keeps no half of a file."""
+    written = 0
+    real = os.write
+
+    def small(descriptor: int, data: bytes | memoryview) -> int:
+        nonlocal written
+        if written > room:
+            raise OSError(errno.ENOSPC, "full")
+        written += real(descriptor, data[:100])
+        return min(100, len(data))
+
+    room = 1 << 20
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", small)
+        assert _run(deliveries[0], "export", str(folder / "all")) == 0
+        assert len((folder / "all").read_text().splitlines()) == 2
+        written, room = 0, 500
+        assert _run(deliveries[0], "export", str(folder / "half")) == 2
+    assert [path.name for path in folder.iterdir()] == ["all"]
+
+
+def test_a_listing_sends_no_control_signs_to_the_terminal(
+    deliveries: tuple[Path, DeliveryRequest, DeliveryRequest], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names and reasons in quarantine may be anybody's."""
+    quarantine = deliveries[0] / "outbox/quarantine"
+    (quarantine / "a\n\x1b[2Jb.reason.json").write_text('{"at": [1], "reason": "\\u001b[31mred"}')
+    (quarantine / "deep.reason.json").write_text("[" * 4_000)
+    (quarantine / "long.reason.json").write_bytes(b" " * 100_000)
+    (quarantine / "folder.reason.json").mkdir()
+    assert _run(deliveries[0], "ls") == 1
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert all(place in line for line in shown.splitlines()[-6:-1] for place in ["quarantine"])
 
 
 def test_while_a_host_works_on_the_outbox_a_command_does_not(

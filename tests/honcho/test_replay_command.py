@@ -63,6 +63,37 @@ def test_a_recorded_session_arrives_once(tmp_path: Path) -> None:
         assert len(served.fake.rows()) == 2
 
 
+def test_a_line_that_is_rubbish_costs_no_other_line(tmp_path: Path) -> None:
+    """Separators inside a text, halves of a sign, other encodings, nonsense: the exchanges around them arrive."""
+    said = "Where\u2028is\x85the\x0ctable"
+    exchanges = [
+        {"type": "session", "agent": "root"},
+        {"type": "user/message", "turn": 1, "content": said},
+        {"type": "assistant/message", "turn": 1, "content": "In the log."},
+        {"type": "turn/end", "turn": 1, "reason": "completed"},
+        {"type": "user/message", "turn": 2, "content": "HALF a sign"},
+        {"type": "assistant/message", "turn": 2, "content": "Yes."},
+        {"type": "turn/end", "turn": 2, "reason": "completed"},
+    ]
+    told = [
+        json.dumps({"session": "old-session", "seq": number, **row}, ensure_ascii=False).encode()
+        for number, row in enumerate(exchanges)
+    ]
+    told[4] = told[4].replace(b"HALF", b"\\ud83d")
+    rubbish = [b"\xff\xfe", b"null", b"[" * 100_000, b"9" * 10_000, b'{"session":"old-session","seq":NaN}', b"\0"]
+    recording = tmp_path / "recorded.jsonl"
+    recording.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join([*told[:3], *rubbish, *told[3:]]) + b"\n")
+    root, config = tmp_path / "state", tmp_path / "host.toml"
+    with serving(FakeHoncho(workspaces=["space"])) as served:
+        config.write_text(SETTINGS.format(url=served.url))
+        config.chmod(0o600)
+        done = replay(root, config, recording)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {"taken": len(told), "left": len(rubbish), "pending": 0}
+        rows = [row["content"] for row in served.fake.rows()]
+        assert rows == [said, "In the log.", "\ufffd a sign", "Yes."]
+
+
 def test_a_result_that_an_operator_removes_is_not_sent_after_the_next_start(tmp_path: Path) -> None:
     """The service was away; `experiments rm` takes the waiting card out of the outbox, without any host."""
     with serving(FakeHoncho(workspaces=["evaluation"])) as served:

@@ -8,6 +8,7 @@ text memory forgot or destroyed.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import sys
@@ -24,7 +25,7 @@ from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.delivery import operator
 from rlm_memory_host.delivery.announced import Announced
 from rlm_memory_host.delivery.outbox import Outbox
-from rlm_memory_host.errors import NotFound
+from rlm_memory_host.errors import NotFound, Unwritable
 from rlm_memory_host.process import AlreadyRunning, write_private
 
 commands = typer.Typer(no_args_is_help=True, help="Deliveries to the memory service that wait or failed.")
@@ -111,10 +112,14 @@ def export(
         for line in lines:
             sys.stdout.buffer.write(line)
         return
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target):
         raise NotFound("the target exists already; name a new file")
     data = b"".join(lines)
-    write_private(target, data)
+    try:
+        write_private(target, data)
+    except OSError as error:
+        code = errno.errorcode.get(error.errno or 0, "unknown")
+        raise Unwritable(f"the target cannot be written ({code}); nothing was exported") from None
     print(f"{data.count(os.linesep.encode())} deliveries, {len(data):,} bytes")
 
 

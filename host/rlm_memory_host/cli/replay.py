@@ -8,8 +8,9 @@ it: not a kernel, not an agent. An event that was taken before is not taken agai
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,6 +19,8 @@ from rlm_memory_host.cli.experiments_desk import only_a_person
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import LayerUnavailable, NotFound, ToolInput
+
+NO_JSON: Final = "-"
 
 
 def command(
@@ -36,10 +39,16 @@ def command(
     named = project or loaded.project.id
     if not named:
         raise ToolInput("--project: the session needs a project; name one, or set project.id")
+    for option, name in (("--session", session), ("--project", named)):
+        if not name.strip() or not name.isprintable():
+            raise ToolInput(f"{option}: a name of printable characters is needed")
     try:
-        lines = recording.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        data = recording.read_bytes()
+    except (OSError, ValueError) as error:
         raise NotFound(f"the recording cannot be read ({type(error).__name__})") from error
+    # Only a line feed ends a line: what a person said may hold the other separators. What is no UTF-8 makes a line that
+    # is no event, and no reason to leave the others.
+    lines = [_decoded(line) for line in data.removeprefix(BOM_UTF8).split(b"\n")]
     scope = Scope(named, session, None, "root")
     told = asyncio.run(_replayed(loaded, scope, lines))
     if as_json:
@@ -47,6 +56,13 @@ def command(
     else:
         print(f"{told['taken']} events taken, {told['left']} lines left; {told['pending']} deliveries wait")
     raise typer.Exit(0)
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return NO_JSON
 
 
 async def _replayed(loaded: settings.Settings, scope: Scope, lines: list[str]) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class SessionEvent:
 
     `agent` stands in the header only. `source` says who put a message there ("user", "plugin:<name>", …); anything but
     "user" was injected. `final` is False for chunks and partial streams. `reason` is a turn's end ("completed",
-    "error", "aborted", …).
+    "error", "aborted", …). Half a surrogate pair, which no file keeps, becomes U+FFFD: a harness that cuts a text in
+    the middle of a sign loses that sign and not the exchange.
     """
 
     session: str
@@ -34,6 +35,15 @@ class SessionEvent:
     agent: Literal["root", "child"] | None = None
     final: bool = True
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "ts", "source", "reason"):
+            value: str = getattr(self, name)
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                object.__setattr__(self, name, whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,15 +57,15 @@ class OutboxFolders:
                     raise Unwritable(f"'{folder.name}' in the outbox is not a real folder; remove it")
 
     # -- reading -----------------------------------------------------------------------------------------------------
-    def glance(self, name: str) -> Glance:
-        """The queueing fields of a file in `pending/`. Raises FormatVersion, Integrity for no delivery, OSError."""
+    def glance(self, folder: Path, name: str) -> Glance:
+        """The queueing fields of a file. Raises FormatVersion, Integrity for no delivery, OSError."""
         delivery_id = name.removesuffix(".json")
         if name.endswith(".tmp"):
             raise Integrity("left over from a write that was interrupted", "VALIDATION")
         if not name.endswith(".json") or not is_delivery_id(delivery_id):
             raise Integrity("not the name of a delivery", "VALIDATION")
         try:
-            data = self.files.read_all(self.pending / name, MAX_DOCUMENT_BYTES)
+            data = self.files.read_all(folder / name, MAX_DOCUMENT_BYTES)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
                 raise Integrity("not a regular file", "VALIDATION") from None
@@ -92,11 +92,6 @@ class OutboxFolders:
                 if needle in self.files.read_all(folder / file_name(name), MAX_DOCUMENT_BYTES):
                     found.append(name)
         return found
-
-    def dead_ids(self) -> set[str]:
-        """The ids of the dead letters."""
-        stems = (entry.name.removesuffix(".json") for entry in self.files.scan(self.dead))
-        return {stem for stem in stems if is_delivery_id(stem)}
 
     def quarantined(self) -> int:
         """How many files lie in quarantine."""
@@ -158,12 +153,17 @@ def file_name(delivery_id: str) -> str:
     return f"{delivery_id}.json"
 
 
+def printable(text: str) -> str:
+    """A text for a terminal: what is no printable sign as its escape."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def _shown(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()[:255]
 
 
 def _numbered(name: str) -> Iterable[str]:
-    base = _shown(name).encode("ascii", "backslashreplace").decode()[:200]
+    base = printable(_shown(name).encode("ascii", "backslashreplace").decode())[:200]
     yield base
     for number in itertools.count(2):
         yield f"{base}.{number}"

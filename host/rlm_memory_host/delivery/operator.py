@@ -12,11 +12,19 @@ import json
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rlm_memory_host.contracts.delivery import MAX_DOCUMENT_BYTES, DeliveryDocument, parse_document
 from rlm_memory_host.contracts.delivery_ids import is_delivery_id
-from rlm_memory_host.delivery.folders import DEAD_LETTER, FOLDER, MAX_REASON_BYTES, PENDING, QUARANTINE, REASON
+from rlm_memory_host.delivery.folders import (
+    DEAD_LETTER,
+    FOLDER,
+    MAX_REASON_BYTES,
+    PENDING,
+    QUARANTINE,
+    REASON,
+    printable,
+)
 from rlm_memory_host.delivery.outbox import Outbox
 from rlm_memory_host.errors import NotFound, StoreError
 from rlm_memory_host.storage.files import FileLayer
@@ -51,11 +59,8 @@ def listing(state_root: Path, files: FileLayer | None = None) -> list[Listed]:
     for entry in sorted(files.scan(quarantine), key=lambda entry: entry.name):
         if entry.name.endswith(REASON):
             note = _note(files, quarantine / entry.name)
-            found.append(
-                Listed(
-                    entry.name.removesuffix(REASON), "quarantine", created_at=note.get("at"), code=note.get("reason")
-                )
-            )
+            name = printable(entry.name.removesuffix(REASON))
+            found.append(Listed(name, "quarantine", created_at=note.get("at"), code=note.get("reason")))
     return found
 
 
@@ -141,9 +146,13 @@ def _listed(document: DeliveryDocument, place: str) -> Listed:
     )
 
 
-def _note(files: FileLayer, path: Path) -> dict[str, Any]:
+def _note(files: FileLayer, path: Path) -> dict[str, str]:
+    """The texts of a reason, for a terminal; none where the file is no reason of ours."""
     try:
         note: Any = json.loads(files.read_all(path, MAX_REASON_BYTES))
-    except (OSError, ValueError):
+    except (OSError, StoreError, ValueError, RecursionError):
         return {}
-    return note if isinstance(note, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(note, dict):
+        return {}
+    told = cast("dict[str, Any]", note)
+    return {name: printable(value)[:200] for name, value in told.items() if isinstance(value, str)}

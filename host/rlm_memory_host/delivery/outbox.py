@@ -339,28 +339,38 @@ class Outbox:
 
     # -- inside ------------------------------------------------------------------------------------------------------
     def _load(self) -> Opened:
-        found: list[Glance] = []
         quarantined: list[tuple[str, str]] = []
         unreadable: list[tuple[str, str]] = []
-        for entry in self._disk.files.scan(self._disk.pending):
-            try:
-                found.append(self._disk.glance(entry.name))
-            except (FormatVersion, Integrity) as error:
-                reason = str(error)
-                self._disk.set_aside(self._disk.pending / entry.name, reason)
-                quarantined.append((entry.name, reason))
-            except OSError as error:
-                unreadable.append((entry.name, errno.errorcode.get(error.errno or 0, "unknown")))
+        found = self._glances(self._disk.pending, quarantined, unreadable)
         self._disk.sweep()
+        # A file that only has the name of a dead letter would be counted for ever, and keep that delivery from ever
+        # being taken in.
+        dead = self._glances(self._disk.dead, quarantined, unreadable)
         found.sort(key=lambda glance: (glance.created_at, glance.delivery_id))
         with self._guard:
             for glanced in found:
                 self._lanes.add(self._to_wait(glanced))
-            self._dead_ids = self._disk.dead_ids()
+            self._dead_ids = {glanced.delivery_id for glanced in dead}
             self._quarantined = self._disk.quarantined()
             self._unreadable = tuple(unreadable)
             self._admits = True
         return Opened(len(found), len(self._dead_ids), tuple(quarantined), tuple(unreadable))
+
+    def _glances(
+        self, folder: Path, quarantined: list[tuple[str, str]], unreadable: list[tuple[str, str]]
+    ) -> list[Glance]:
+        """The deliveries of a folder; what is none is moved aside, what cannot be read is left."""
+        found: list[Glance] = []
+        for entry in self._disk.files.scan(folder):
+            try:
+                found.append(self._disk.glance(folder, entry.name))
+            except (FormatVersion, Integrity) as error:
+                reason = str(error)
+                self._disk.set_aside(folder / entry.name, reason)
+                quarantined.append((entry.name, reason))
+            except OSError as error:
+                unreadable.append((entry.name, errno.errorcode.get(error.errno or 0, "unknown")))
+        return found
 
     def _to_wait(self, glanced: Glance) -> Waiting:
         """What waits, from its document: a stored time of next attempt counts up to the longest wait there is."""
