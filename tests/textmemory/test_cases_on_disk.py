@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -42,6 +44,7 @@ from rlm_memory_host.errors import (
     ToolInput,
     Unwritable,
 )
+from rlm_memory_host.recall.service import Query
 from rlm_memory_host.storage.faults import FaultyLayer, RecordingLayer
 from rlm_memory_host.storage.topics import TopicFile
 from rlm_memory_host.textmemory import upkeep
@@ -451,3 +454,43 @@ def _row(line: bytes) -> dict[str, Any]:
         return json.loads(line)
     except ValueError:
         return {}
+
+
+# -- rubbish anywhere --------------------------------------------------------------------------------------------------
+RUBBISH: Final = (
+    b"<!-- memory\n", b"-->", b"\n## x\n", b"\x00", b"\xff\xfe", b"```\n", b"### Evidence\n", b"<!-- /memory -->",
+    b"\r", b"<<<<<<< a\n", b"id: mem_a\n", b"# ", b"status: hidden\n", b"version: 99999999\n", b"tags: [a, \\\n",
+    b"valid_to: 2026-01-01T00:00:00+99:00\n", b"supersedes: x,y\n", b"{", b"\n", b'"', b"\xf0\x9f",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rubbish_in_any_file_ends_no_call_with_anything_but_a_named_error(tmp_path: Path, seed: int) -> None:
+    """Topic files, logs, manifest, index, evidence: cut, doubled, overwritten. What can be read is served."""
+    chance = random.Random(seed)
+    before = Real(tmp_path)
+    kept = [before.says(f"Mooring {word} is firm.", topic=f"T{word}").id for word in ("amber", "basil", "cedar")]
+    before.recall.search(ROOT, Query("mooring"))
+    files = sorted(path for path in before.disk.folder.rglob("*") if path.is_file() and path.suffix)
+    for path in chance.sample(files, 3):
+        raw = path.read_bytes()
+        for _ in range(3):
+            at = chance.randrange(len(raw) + 1)
+            raw = chance.choice((
+                raw[:at] + chance.choice(RUBBISH) + raw[at:], raw[:at] + raw[at + chance.randint(1, 200) :],
+                raw[:at], raw + raw[at:], raw[:at] + chance.randbytes(20) + raw[at:],
+            ))  # fmt: skip
+        path.write_bytes(raw)
+    for scene in (before, Real(tmp_path)):
+        for call in (
+            lambda scene=scene: scene.recall.search(ROOT, Query("mooring")),
+            lambda scene=scene: scene.recall.search(ROOT, Query("mooring", at=scene.memory.now())),
+            lambda scene=scene: scene.recall.resident(ROOT),
+            lambda scene=scene: scene.memory.status(ROOT),
+            lambda scene=scene: upkeep.validate(scene.disk),
+            lambda scene=scene: [scene.disk.history(LAYER, memory_id) for memory_id in kept],
+            lambda scene=scene: scene.says("It goes on all the same.", topic="Later"),
+            lambda scene=scene: upkeep.rebuild_index(scene.disk),
+        ):
+            with contextlib.suppress(HostError):
+                call()
