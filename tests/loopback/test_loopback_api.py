@@ -204,6 +204,24 @@ def captured(root: Path) -> dict[str, int]:
     return status["capture"]
 
 
+def test_what_nobody_waited_for_does_not_count_as_given(serve: Callable[..., Client], tmp_path: Path) -> None:
+    """A recall that its bridge gave up at once leaves the memory to the next one."""
+    client, work = serve(), tmp_path / "work"
+    note = "The lab uses blue tape for cohort seven."
+    client.call(header("one", work), "memory_record", note=note, kind="decision")
+    body = json.dumps({"header": header("two", work), "turn": 1, "text": "Which tape does cohort seven use?"}).encode()
+    lines = [
+        "POST /v1/recall HTTP/1.1",
+        f"Host: 127.0.0.1:{client.port}",
+        f"Authorization: Bearer {client.token}",
+        f"Content-Length: {len(body)}",
+    ]
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as peer:
+        peer.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+    answer = client.post("/v1/recall", header=header("two", work), turn=1, text="Which tape does cohort seven use?")
+    assert note in answer.body["text"]
+
+
 WRONG: list[tuple[bytes, str]] = [
     (b"", "INVALID_REQUEST"),
     (b"[]", "INVALID_REQUEST"),

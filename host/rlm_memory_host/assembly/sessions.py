@@ -123,12 +123,15 @@ class Sessions:
             self.capture.asked(scope.session_id, text, turn)
 
     # -- back --------------------------------------------------------------------------------------------------------
-    def inject(self, scope: Scope) -> str:
-        """Resident text and recall for the first step of a root turn, in one envelope; "" when there is nothing."""
+    def inject(self, scope: Scope, is_wanted: Callable[[], bool] = lambda: True) -> str:
+        """Resident text and recall for the first step of a root turn, in one envelope; "" when there is nothing.
+
+        `is_wanted` is asked once, before what was found counts as given.
+        """
         if self._recall is None:
             return ""
         try:
-            return self._recall.inject(Caller.of(scope, self._human_peer))
+            return self._recall.inject(Caller.of(scope, self._human_peer), is_wanted=is_wanted)
         except HostError as error:
             self._fault("recall", error)
             return ""

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,8 @@ class Sessions(Protocol):
         """The user of a root session asks this now."""
         ...
 
-    def inject(self, scope: Scope) -> str:
-        """What the first step of a root's turn gets; "" for nothing."""
+    def inject(self, scope: Scope, is_wanted: Callable[[], bool]) -> str:
+        """What the first step of a root's turn gets; "" for nothing, or where nobody waits for it any more."""
         ...
 
 
@@ -159,11 +160,16 @@ class _Api:
             if sessions is None or scope.agent_kind != "root":
                 return {"text": ""}
 
-            def found() -> str:
-                sessions.asked(scope, asked.text, asked.turn)
-                return sessions.inject(scope)
+            gone = threading.Event()
 
-            return {"text": await self._in_pool(found)}
+            def found() -> Mapping[str, Any]:
+                sessions.asked(scope, asked.text, asked.turn)
+                return {"text": sessions.inject(scope, lambda: not gone.is_set())}
+
+            try:
+                return await _while_connected(request, self._in_pool(found))
+            finally:
+                gone.set()
 
         return await self._answered(request, answer)
 
@@ -305,10 +311,17 @@ async def _read(request: Request) -> bytes:
     return bytes(data)
 
 
-async def _while_connected(request: Request, work: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The result of `work`, which is cancelled where the client hangs up first. Raises ClientDisconnect then."""
-    running = asyncio.ensure_future(work)
+async def _while_connected(request: Request, work: Coroutine[Any, Any, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The result of `work`, which is cancelled, or never begun, where the client hangs up first.
+
+    Raises ClientDisconnect then.
+    """
     gone = asyncio.ensure_future(_gone(request))
+    await asyncio.sleep(0)
+    if gone.done():
+        work.close()
+        raise ClientDisconnect
+    running = asyncio.ensure_future(work)
     try:
         await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():

@@ -307,18 +307,28 @@ class Recall:
         )
         return self.cache.keep(self._cache_key(caller), made)
 
-    def inject(self, caller: Caller, *, bounds: Bounds | None = None, tier: Tier = "full") -> str:
+    def inject(
+        self,
+        caller: Caller,
+        *,
+        bounds: Bounds | None = None,
+        tier: Tier = "full",
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> str:
         """Resident text and recall for the first step of a root turn, in one envelope; "" when there is nothing.
 
-        The query is the user's captured message, never tool output. Child agents get nothing by themselves.
+        The query is the user's captured message, never tool output. Child agents get nothing by themselves. Where
+        nobody waits any more when all is found, nothing counts as given.
         """
         message = self.memory.message(caller)
         if caller.agent_kind != "root" or message is None:
             return ""
         resident = self.resident(caller, tier)
         epoch = self.memory.parts.captured.epoch(caller.session)
-        is_due = self.cache.is_due(self._cache_key(caller), caller.session, epoch)
         page = self.search(caller, Query(message.text[:2_000], limit=20))
+        if not is_wanted():
+            return ""
+        is_due = self.cache.is_due(self._cache_key(caller), caller.session, epoch)
         said = [item for item in page.items if item.id not in resident.included]
         fresh = [item for item in said if item.kind != "evidence" or item.text != message.text]
         choice = self.give(caller, fresh, bounds=bounds)
