@@ -154,16 +154,17 @@ class Host:
     ) -> bool:
         services = self._services(parts, calls)
         async with asyncio.TaskGroup() as group, _signals(self.stop):
+            folders.clear_guests(self.settings.sessions_root)
+            direct = Direct(services, group, context, root / "run")
             kernels = self._kernels = Kernels(
                 services,
                 Roster(root / "attachments"),
                 self.settings.sessions_root,
                 group,
                 context,
+                direct,
                 parts.project_of,
             )
-            folders.clear_guests(self.settings.sessions_root)
-            direct = Direct(services, group, context, root / "run")
             loopback = self._loopback_of(services, parts)
             guests = self._guests = Guests(services, direct, self.settings.sessions_root, parts.project_of)
             taken = await kernels.take_up()

@@ -8,10 +8,11 @@ Source: design page "Kernel <-> host", Kernel side, Direct channel.
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from rlm_memory import errors
 from rlm_memory.attaching import KernelConnection
@@ -19,6 +20,12 @@ from rlm_memory.channel import HostChannel
 from rlm_memory.finding import Connection
 from rlm_memory.kept import state
 from rlm_memory.route import CommRoute
+
+LATER: Final = (
+    "codecs", "computations", "experiments", "fingerprints", "opening", "progress", "recording", "results",
+    "surroundings", "textmemory",
+)  # fmt: skip
+"""What calls import when they are first made."""
 
 _making = threading.Lock()
 
@@ -76,6 +83,13 @@ def running_kernel() -> Any:
     return kernel if kernel is not None and hasattr(kernel, "control_handlers") else None
 
 
+def before_fork() -> None:
+    """In the parent: nothing of ours is left half imported, whose lock no thread of the child would ever give back."""
+    if "connection" in state():
+        for name in LATER:
+            importlib.import_module(f"rlm_memory.{name}")
+
+
 def after_fork() -> None:
     """In a child: no lock that another thread held at the moment of the fork, no socket of the parent's."""
     global _making
@@ -86,4 +100,4 @@ def after_fork() -> None:
         state()["connection"] = own
 
 
-os.register_at_fork(after_in_child=after_fork)
+os.register_at_fork(before=before_fork, after_in_child=after_fork)

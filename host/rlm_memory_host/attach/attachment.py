@@ -26,6 +26,7 @@ from typing import Final
 from rlm_memory import wire
 
 from rlm_memory_host.attach import requests
+from rlm_memory_host.attach.direct import Direct
 from rlm_memory_host.attach.link import Link, Message
 from rlm_memory_host.attach.liveness import wait_exit
 from rlm_memory_host.attach.project import Project
@@ -109,9 +110,11 @@ class Attachment:
     link: Link
     services: requests.Services
     changed: Callable[[Attachment], None]
+    direct: Direct
     _serving: Serving = field(init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _final: bool = False
+    _granted: tuple[bytes, wire.Offer] | None = None
 
     def __post_init__(self) -> None:
         self._serving = Serving(self.services, self._caller, self.link.reply)
@@ -130,6 +133,7 @@ class Attachment:
                 self._serving.end_all(wire.STALE_GENERATION, "the kernel ended", silent=True)
         finally:
             self._serving.group = None
+            self._revoke()
             self.link.close()
 
     async def close(self, seconds: float) -> None:
@@ -178,6 +182,7 @@ class Attachment:
             gone = before.process is not None and not before.process.is_alive()
             self._serving.end_all(wire.STALE_GENERATION, why, silent=gone)
             self._serving.renew()
+            self._revoke()
         if identity != before:
             self._moved.set()
             self.changed(self)
@@ -261,6 +266,20 @@ class Attachment:
         if answer is not None:
             await self.link.reply(message.comm_id, answer)
 
+    def _offer(self) -> wire.Offer:
+        """The token of this generation, made when it is first asked for."""
+        if self._granted is None:
+            self._granted = self.direct.grant(self._by_token)
+        return self._granted[1]
+
+    def _revoke(self) -> None:
+        granted, self._granted = self._granted, None
+        if granted is not None:
+            self.direct.revoke(granted[0])
+
+    def _by_token(self, epoch: str) -> requests.Caller:
+        return replace(self._caller(epoch), offer=None)
+
     def _caller(self, epoch: str) -> requests.Caller:
         identity = self.identity
         scope = Scope(
@@ -269,4 +288,4 @@ class Attachment:
             session_dir=identity.session_dir,
             call_id=new_ulid(),
         )
-        return requests.Caller(scope, identity.generation, identity.project.told, epoch)
+        return requests.Caller(scope, identity.generation, identity.project.told, epoch, self._offer)

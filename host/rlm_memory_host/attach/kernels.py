@@ -24,6 +24,7 @@ from rlm_memory import wire
 from rlm_memory_host.attach import connection, folders, requests
 from rlm_memory_host.attach.attachment import PID_SECONDS, Attachment, Identity
 from rlm_memory_host.attach.connection import Connection
+from rlm_memory_host.attach.direct import Direct
 from rlm_memory_host.attach.lease import lease
 from rlm_memory_host.attach.link import Link
 from rlm_memory_host.attach.project import Project
@@ -85,6 +86,7 @@ class Kernels(Mapping[Path, Attachment]):
         sessions_root: Path,
         group: asyncio.TaskGroup,
         context: zmq.asyncio.Context,
+        direct: Direct,
         project_of: Callable[[Path], Project],
     ) -> None:
         """`project_of` gives the project of a kernel's folder; it may block."""
@@ -93,6 +95,7 @@ class Kernels(Mapping[Path, Attachment]):
         self._sessions_root = sessions_root
         self._group = group
         self._context = context
+        self._direct = direct
         self._project_of = project_of
         self._held: dict[Path, _Held] = {}
         self._busy: dict[Path, asyncio.Lock] = {}
@@ -262,7 +265,7 @@ class Kernels(Mapping[Path, Attachment]):
             )
         try:
             folders.make(identity.session_dir)
-            attachment = Attachment(identity, Link(self._context, described), self._services, self._save)
+            attachment = Attachment(identity, Link(self._context, described), self._services, self._save, self._direct)
         except BaseException:
             claim.release()
             raise

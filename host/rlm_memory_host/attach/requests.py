@@ -49,6 +49,8 @@ class Caller:
     generation: int
     told: str
     epoch: str
+    offer: Callable[[], wire.Offer] | None = None
+    """What opens a direct channel for this session; None for a caller that uses one already."""
 
 
 async def answer(request: wire.Request, caller: Caller, services: Services) -> dict[str, Any]:
@@ -107,6 +109,7 @@ def _hello(payload: Mapping[str, Any], caller: Caller, services: Services) -> di
         project=caller.told,
         limits=dict(services.limits),
         artifacts=services.annotate is not None,
+        **({} if caller.offer is None else {"direct": caller.offer().fields()}),
     )
 
 
