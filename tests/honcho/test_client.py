@@ -191,6 +191,16 @@ async def test_the_fake_is_scripted_from_another_process_too(served: Served) -> 
         assert len((await http.get("/_fake/requests")).json()) == 2
 
 
+async def test_a_fault_that_is_none_is_refused_by_the_running_fake(served: Served) -> None:
+    """It says why, adds none of the plan, and serves on."""
+    async with httpx.AsyncClient(trust_env=False, base_url=served.url) as http:
+        for plan in (b"{}", b"{", b"null", b'[{"status": 503}, {"route": "("}]', b"[" * 100_000):
+            assert (await http.post("/_fake/plan", content=plan)).status_code == 422
+        assert (await http.post("/_fake/keys", content=b"5")).status_code == 422
+    async with _client(served) as client:
+        assert await client.exists("", "space")
+
+
 async def test_search_sees_a_message_late() -> None:
     """A list shows it at once, meaning takes a while."""
     with serving(FakeHoncho(workspaces=["space"], search_delay=3_600)) as served:
@@ -223,7 +233,11 @@ def test_retry_after_is_read_in_both_forms_and_nonsense_ignored(header: str | No
 
 
 @pytest.mark.parametrize(
-    "url", ["", "honcho.example.org", "ftp://x", "http://", "http://u:p@x", "http://x?a=1", "http://x:port"]
+    "url",
+    [
+        *("", "honcho.example.org", "ftp://x", "http://", "http://u:p@x", "http://x?a=1", "http://x:port"),
+        *("http://x\0y", "http://a..b", "http://exämple..org", "http://xn--.org", f"http://{'a' * 64}", "http://[::1"),
+    ],
 )
 def test_the_address_is_explicit_and_checked(url: str) -> None:
     """There is no default that could send somebody's words to a cloud."""
@@ -261,7 +275,33 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         KeySource(f"file:{file}").read()
 
 
-@pytest.mark.parametrize("wrong", [KEY, "", "env:", "env:A B", "file:relative", "fd:x", "keyring:x", f"vault:{KEY}"])
+def test_an_address_may_be_of_any_usual_form() -> None:
+    """A name, an address of either family, a port, a path, a name in another script."""
+    for url in (
+        "http://honcho",
+        "http://[::1]:8000",
+        "https://127.0.0.1/api/",
+        "https://bücher.example.",
+        "http://a_b",
+    ):
+        assert HonchoClient(url, "space")
+
+
+def test_a_key_s_place_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A named pipe that nobody writes to does not hold the start up."""
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for name in ("pipe", ".", "absent", "absent/key", "n" * 300):
+        with pytest.raises(CredentialError, match="the key's file"):
+            KeySource(f"file:{tmp_path / name}").read()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(KEY, "", "env:", "env:A B", "file:relative", "file:/a\0b", "keyring:x", f"vault:{KEY}"),
+        *("fd:x", "fd:²", "fd:٣", "fd:99999999999999999999"),
+    ],
+)
 def test_a_key_in_place_of_a_reference_is_refused_without_repeating_it(wrong: str) -> None:
     """Somebody pastes the key itself into the settings."""
     with pytest.raises(SettingsError) as caught:

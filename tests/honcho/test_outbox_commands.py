@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,50 @@ def test_the_fake_service_is_served_from_the_command_line(tmp_path: Path) -> Non
     finally:
         process.terminate()
         process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *("{", "{}", "null", "[1]", "[" * 100_000, '[{"route": "("}]', '[{"route": 5}]', '[{"times": "x"}]'),
+        *('[{"status": "abc"}]', '[{"status": 99}]', '[{"headers": [1]}]', '[{"headers": {"a": "\\n"}}]'),
+        *('[{"wait": -1}]', '[{"wait": NaN}]', '[{"drip": true}]', '[{"probability": 2}]', '[{"zzz": 1}]'),
+    ],
+)
+def test_a_plan_with_a_fault_that_is_none_is_refused(tmp_path: Path, plan: str) -> None:
+    """It would otherwise strike as an error of the fake's own, or never."""
+    path = tmp_path / "plan.json"
+    path.write_text(plan)
+    assert main(["fake-honcho", "--port", "0", "--plan", str(path)]) == 2
+
+
+def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, without a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["fake-honcho", "--port", str(taken.getsockname()[1])]) == 2
+    assert "--port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--out", "FILE/x"], ["--out", "FILE"], ["--url", "rubbish", "--workspace", "space"]),
+        *(["--url", "http://127.0.0.1:9"], ["--url", "http://127.0.0.1:9", "--workspace", "a b"], ["--key", "env:K"]),
+        ["--url", "http://127.0.0.1:9", "--workspace", "space", "--key", "env:RLM_MEMORY_NO_SUCH_KEY"],
+        ["--url", "http://127.0.0.1:9", "--workspace", "space", "--key", "sk-live-0123456789"],
+    ],
+)
+def test_an_evaluation_says_what_is_wrong_before_its_first_case(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not after minutes, not as twenty-eight failed cases, and without the key."""
+    (tmp_path / "file").touch()
+    given = [item.replace("FILE", str(tmp_path / "file")) for item in arguments]
+    assert main(["evaluate", "--quick", *given]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert "sk-live" not in told.err
 
 
 # -- settings --------------------------------------------------------------------------------------------------------

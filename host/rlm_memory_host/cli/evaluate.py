@@ -6,15 +6,18 @@ Owns: arguments, where the reports go, exit codes (0 all right, 1 a case or gate
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlm_memory_host.cli.host import JsonOption
-from rlm_memory_host.errors import NotFound, SettingsError
+from rlm_memory_host.errors import NotFound, SettingsError, Unwritable
 
 if TYPE_CHECKING:
     from rlm_memory_host.evaluation.runner import Outcome, Setting
@@ -40,16 +43,26 @@ def command(
     from rlm_memory_host.evaluation.report import failing, gate_lines, markdown, report_of
     from rlm_memory_host.evaluation.runner import SETTINGS, probe, run_cases
     from rlm_memory_host.evaluation.stand import Service
+    from rlm_memory_host.honcho.client import checked_id, checked_url
+    from rlm_memory_host.honcho.credentials import KeySource
 
-    if (url is None) != (workspace is None):
-        raise SettingsError("--url and --workspace go together")
+    if (url is None) != (workspace is None) or (key is not None and url is None):
+        raise SettingsError("--url and --workspace go together, and --key with them")
     known = all_cases()
     wanted = known if not case else [item for item in known if item.id in case]
     if case and len(wanted) < len(set(case)):
         raise NotFound(f"there is no such case; there are {', '.join(item.id for item in known)}")
     service = None
     if url is not None and workspace is not None:
+        # Before the first case: a wrong word here would otherwise fail each of them.
+        checked_url(url, "--url")
+        checked_id(workspace, "--workspace")
+        if key is not None:
+            KeySource(key, setting="--key").read()
         service = Service(url, workspace, "evaluation-person", "evaluation-assistant", key=key)
+
+    if out is not None:
+        _write(out, {})
 
     def told(setting: Setting, outcome: Outcome) -> None:
         if setting == "everything" and not as_json:
@@ -62,12 +75,22 @@ def command(
         probe(run)
     report = report_of(run)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
-        (out / "evaluation.md").write_text(markdown(report))
+        _write(out, {"evaluation.json": json.dumps(report, indent=2) + "\n", "evaluation.md": markdown(report)})
     if as_json:
         json.dump(report, sys.stdout)
         print()
     else:
         print("\n".join(["", *gate_lines(gates_of(run))]))
     raise typer.Exit(1 if failing(report) else 0)
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the reports; without any, try whether that can be done. Raises Unwritable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            for name, text in texts.items():
+                (folder / name).write_text(text, "utf-8")
+    except OSError as error:
+        code = errno.errorcode.get(error.errno or 0, "unknown")
+        raise Unwritable(f"--out: the folder cannot be written to ({code})") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,22 +19,27 @@ def command(
 ) -> None:
     """Serve a fake Honcho on 127.0.0.1 until Ctrl-C. Everything is in memory; nothing is persisted."""
     import asyncio
+    import socket
 
     from rlm_memory_host.honcho.fake import FakeHoncho, Fault, Plan
-    from rlm_memory_host.honcho.fake.server import address, build
+    from rlm_memory_host.honcho.fake.server import HOST, address, build
 
     try:
-        given: list[dict[str, Any]] = json.loads(plan.read_bytes()) if plan is not None else []
-        faults = [Fault.from_json(item) for item in given]
-    except (OSError, ValueError, TypeError) as error:
+        faults = Fault.all_from_json(json.loads(plan.read_bytes()) if plan is not None else [])
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise typer.BadParameter(f"--plan: {error}") from error
     fake = FakeHoncho(
         api_keys=key, workspaces=workspace or (), search_delay=search_delay, plan=Plan(*faults, seed=seed)
     )
     server = build(fake, port)
 
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise typer.BadParameter(f"--port: {port} cannot be listened on ({error.strerror})") from None
+
     async def serve() -> None:
-        serving = asyncio.ensure_future(server.serve())
+        serving = asyncio.ensure_future(server.serve([listening]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if server.started:

@@ -305,15 +305,18 @@ def checked_id(value: str, key: str) -> str:
     return value
 
 
-def checked_url(text: str) -> str:
+def checked_url(text: str, key: str = "honcho.url") -> str:
     """A base URL: http or https, a host, no user, query or fragment. Raises SettingsError without repeating it."""
     try:
         parts = urlsplit(text)
         _ = parts.port
-    except ValueError:
+        # What the client itself cannot read, and a host that no resolver takes.
+        address = httpx.URL(text)
+        _ = address.host, address.raw_host.decode("ascii").encode("idna")
+    except (ValueError, httpx.InvalidURL):
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise SettingsError("honcho.url: an address like https://honcho.example.org is needed, without user or query")
+        raise SettingsError(f"{key}: an address like https://honcho.example.org is needed, without user or query")
     return text.rstrip("/")
 
 

@@ -100,12 +100,12 @@ class KeySource:
 
     def _file(self, name: str) -> Callable[[], str]:
         path = Path(name)
-        if not path.is_absolute():
+        if not path.is_absolute() or "\0" in name:
             raise SettingsError(f"{self._setting}: file: takes an absolute path")
         return lambda: _read_private(path)
 
     def _descriptor(self, number: str) -> Callable[[], str]:
-        if not number.isdigit():
+        if not re.fullmatch(r"[0-9]{1,6}", number):
             raise SettingsError(f"{self._setting}: fd: takes a number")
         kept: list[str] = []
 
@@ -126,8 +126,11 @@ class KeySource:
 
 def _read_private(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        # Without waiting: a named pipe would hold the start up for as long as nobody writes.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise CredentialError("the key's file is not a regular file")
             if found.st_uid not in {os.geteuid(), 0} or stat.S_IMODE(found.st_mode) & 0o077:
                 raise CredentialError("the key's file must be yours and closed to others (chmod 600)")
             data = file.read(MAX_KEY_BYTES + 1)

@@ -172,11 +172,16 @@ class FakeHoncho:
                 return
 
     def _control(self, method: str, path: str, body: bytes) -> _Answer:
-        given: Any = json.loads(body) if body else None
+        try:
+            return self._told(method, path, json.loads(body) if body else None)
+        except (ValueError, TypeError, RecursionError) as error:
+            return _Answer(422, [(b"content-type", b"text/plain")], str(error).encode("utf-8", "replace"))
+
+    def _told(self, method: str, path: str, given: Any) -> _Answer:
         answer: Any = {"ok": True}
         match method, path.removeprefix("/_fake/"):
             case "POST", "plan":
-                self.plan.add(*(Fault.from_json(item) for item in given))
+                self.plan.add(*Fault.all_from_json(given))
             case "DELETE", "plan":
                 self.plan.clear()
             case "POST", "keys":

@@ -6,11 +6,13 @@ line).
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Final, Self, cast
 
 
 @dataclass(slots=True)
@@ -46,11 +48,64 @@ class Fault:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """A fault from its JSON; ValueError names an unknown key."""
+        """A fault from its JSON; TypeError for no object, ValueError names the unknown key or that of a wrong value."""
+        if not isinstance(data, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("a fault is a JSON object")
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(data) - known):
             raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
-        return cls(**data)
+        fault = cls(**data)
+        for name, is_right in _CHECKS.items():
+            if not is_right(getattr(fault, name)):
+                raise ValueError(f"the value of {name!r} is not one that it takes")
+        return fault
+
+    @classmethod
+    def all_from_json(cls, data: Any) -> list[Self]:
+        """The faults of a plan; TypeError and ValueError say what is wrong."""
+        if not isinstance(data, list):
+            raise TypeError("a plan is a JSON list of faults")
+        return [cls.from_json(item) for item in cast("list[Any]", data)]
+
+
+def _is_pattern(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(re.compile(value))
+    except re.error:
+        return False
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _is_headers(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(text, str) and text.isascii() and text.isprintable()
+        for pair in cast("dict[Any, Any]", value).items()
+        for text in pair
+    )
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "route": _is_pattern,
+    "times": lambda value: value is None or _is_count(value),
+    "per_path": lambda value: isinstance(value, bool),
+    "after": _is_count,
+    "probability": lambda value: _is_seconds(value) and value <= 1,
+    "commit": lambda value: isinstance(value, bool),
+    "commit_after": _is_seconds,
+    "wait": _is_seconds,
+    "status": lambda value: value is None or (_is_count(value) and 200 <= value <= 599),
+    "headers": _is_headers,
+    "drop": lambda value: isinstance(value, bool),
+    "reset_after": lambda value: isinstance(value, bool),
+    "drip": _is_seconds,
+}
 
 
 class Plan:
