@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import os
 import re
 import stat
@@ -127,7 +128,7 @@ class KeySource:
 def _read_private(path: Path) -> str:
     try:
         # Without waiting: a named pipe would hold the start up for as long as nobody writes.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise CredentialError("the key's file is not a regular file")
