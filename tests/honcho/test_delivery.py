@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from email.utils import formatdate
 from itertools import pairwise
 from pathlib import Path
@@ -384,6 +385,11 @@ def test_three_days_without_the_service_cost_little_and_lose_nothing(tmp_path: P
             assert world.worker.status()["circuit"] in ("open", "half-open")
             # One probe every five minutes at most, beside the first few.
             assert world.worker.status()["retried"] < 72 * 12 + 50
+            began = world.transport.knocked[0]
+            by_hour = Counter(int((at - began) // 3_600) for at in world.transport.knocked)
+            assert len(by_hour) == 72
+            assert max(by_hour.values()) <= 30
+            assert max(count for hour, count in by_hour.items() if hour) <= 13
             world.transport.is_unreachable = False
             assert await world.until_empty(3_600) < 1_300
             check_exactly_once_in_order(world.fake, requests)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
 import time
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -317,6 +319,23 @@ def test_ten_thousand_waiting_deliveries_are_taken_up_and_drained_without_anothe
     simulate(main)
 
 
+def test_what_waits_is_not_held_in_memory(tmp_path: Path) -> None:
+    """Twenty-five megabytes of texts wait; the outbox keeps a few fields of each, at the start and afterwards."""
+    _write_pending(tmp_path, 1_000, sessions=50, text="a question " * 4_000)
+    written = sum(path.stat().st_size for path in _pending(tmp_path).iterdir())
+    assert written > 25 << 20
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with Outbox(tmp_path, redact=keep) as outbox:
+            held, peak = tracemalloc.get_traced_memory()
+            assert len(outbox.waiting()) == 1_000
+    finally:
+        tracemalloc.stop()
+    assert held < 2 << 20
+    assert peak < 4 << 20
+
+
 class _Fast(RecordingLayer):
     """Flushes nothing: this test is about reads."""
 
@@ -327,11 +346,12 @@ class _Fast(RecordingLayer):
         self.change("fsync_folder", path)
 
 
-def _write_pending(root: Path, count: int, sessions: int) -> None:
+def _write_pending(root: Path, count: int, sessions: int, text: str = "") -> None:
     pending = _pending(root)
     pending.mkdir(parents=True)
     for number in range(count):
-        request = exchange(f"s{number % sessions}", number)
+        texts = (text, "an answer") if text else ()
+        request = exchange(f"s{number % sessions}", number, *texts)
         document = {
             "version": 1,
             "request": json.loads(request.model_dump_json(by_alias=True)),

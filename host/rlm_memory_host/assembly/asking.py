@@ -11,7 +11,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, TypeVar
 
 from rlm_memory_host.errors import RemoteError
+from rlm_memory_host.logs import LOGGER, where
 
+FAILED: Final = "remote-failed"
 TIMEOUT: Final = "remote-timeout"
 CIRCUIT_OPEN: Final = "remote-circuit-open"
 STOPPED: Final = "remote-stopped"
@@ -34,6 +36,10 @@ def asked(loop: asyncio.AbstractEventLoop, question: Coroutine[Any, Any, T], sec
         return None, TIMEOUT
     except RemoteError as error:
         return None, error.code
+    except Exception as error:
+        # Whatever an answer was that nobody thought of: what is here is found without it.
+        LOGGER.warning("remote_question_failed %s", where(error))
+        return None, FAILED
 
 
 def outcome_of(problem: str, found: int) -> str:

@@ -3,9 +3,10 @@
 Owns: `<state root>/outbox/destroyed`, one line each: `memory <id>`, or `session <SHA-256 of the exact id>`. No text and
 no title. Does not own: destroying (`textmemory.purging`), forgetting (that leaves a tombstone in the memory itself).
 
-Order of writes: the lines are appended and flushed before anything is destroyed, and taken back where that fails.
-Killed between: a memory that is still here is hidden among remote hits only. The service deletes no message, so nothing
-is ever removed from the list. Thread-safe; read again when the file changed.
+Order of writes: the lines are appended and flushed before anything is destroyed, and taken back where that fails. Each
+note begins a line of its own, since the one before may have been cut off. Killed between: a memory that is still here
+is hidden among remote hits only. The service deletes no message, so nothing is ever removed from the list. Thread-safe;
+read again when the file changed.
 
 Source: DeepSeek Honcho specification, section 17; design page "The memory model", Lifecycle and gates (Purge).
 """
@@ -49,7 +50,7 @@ class Destroyed:
         if not lines or not self._path.parent.is_dir():
             yield
             return
-        before = self._append("".join(f"{line}\n" for line in lines).encode())
+        before = self._append(("\n" + "".join(f"{line}\n" for line in lines)).encode())
         try:
             yield
         except BaseException:

@@ -21,11 +21,14 @@ class FakeTransport(httpx.AsyncBaseTransport):
         self._fake = fake
         self.is_unreachable = False
         """Whether connecting fails."""
+        self.knocked: list[float] = []
+        """When connecting failed, by the running loop's clock."""
         self._running: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Carry one request."""
         if self.is_unreachable:
+            self.knocked.append(asyncio.get_running_loop().time())
             raise httpx.ConnectError("unreachable", request=request)
         dropped = asyncio.Event()
         body = await request.aread()
