@@ -99,7 +99,7 @@ def plan(
 
 
 def _expiry(layer: LayerKind, block: Block, now: datetime, age: timedelta, rules: AgingRules) -> str:
-    told = moment_of(dict(block.extra).get("expires_at", "")) or moment_of(block.valid_to)
+    told = moment_of(dict(block.extra).get("expires_at", "").strip()) or moment_of(block.valid_to)
     if told is not None and told <= now:
         return "its end was told"
     days = rules.session_expire_days if layer is LayerKind.SESSION else rules.expire_days
