@@ -105,7 +105,8 @@ class MemorySettings(_Section):
     """The text memory. `repositories` are project ids whose memory lies in a folder of a repository.
 
     `profile` names whose tool table models see; the gates are the same in all of them. `hand_edits` "trust" makes what
-    somebody writes into a topic file the operator's word, never for a file inside a repository.
+    somebody writes into a topic file the operator's word, never for a file inside a repository. `observations` lets
+    recall show what was inferred.
     """
 
     enabled: bool = True
@@ -113,6 +114,7 @@ class MemorySettings(_Section):
     hand_edits: Literal["review", "trust"] = "review"
     repositories: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[Path, Field(strict=False)]] = {}
     judge: JudgeSettings | None = None
+    observations: bool = False
 
     @model_validator(mode="after")
     def _absolute(self) -> MemorySettings:

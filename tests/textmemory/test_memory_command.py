@@ -263,3 +263,22 @@ def test_a_reader_that_has_seen_enough_is_no_failure_of_ours(desk: Desk) -> None
     assert process.stderr.read() == b""
     process.stderr.close()
     process.wait(30)
+
+
+def test_an_observation_is_proposed_listed_and_ended_by_a_person(desk: Desk) -> None:
+    """With what it rests on; without a person's word nothing happens, and wrong anchors are named."""
+    anchors = [add(desk, text) for text in ("Reviews take an hour.", "Monday's deployment was late.")]
+    named = [part for anchor in anchors for part in ("--anchor", anchor)]
+    propose = ("observations", "--add", "Skipped reviews delay deployments.", *named)
+    assert desk.run(*propose)[0] == 2
+    assert desk.run("observations")[1] == []
+    code, made = desk.agreed(*propose, action="memory observations --add")
+    assert (code, made["state"], made["anchors"]) == (0, "candidate", anchors)
+    code, said = desk.agreed(*propose, "--anchor", "s1:1", action="memory observations --add")
+    assert code == 2
+    assert "s1:1" in str(said)
+    gate = ("observations", "--gate", "activate", made["id"])
+    assert desk.run(*gate)[0] == 2
+    code, changed = desk.agreed(*gate, action=f"memory observations --gate activate {made['id']}")
+    assert (code, changed["state"]) == (0, "active")
+    assert [row["state"] for row in desk.run("observations")[1]] == ["active"]

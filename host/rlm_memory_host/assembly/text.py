@@ -113,7 +113,7 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
     )
     if around.remote is not None:
         around.remote.settle(lambda note: is_kept(opened, note))
-    recall = Recall(memory, remote=around.remote)
+    recall = Recall(memory, remote=around.remote, observations=settings.memory.observations)
     captures = settings.honcho is not None and settings.honcho.capture
     sessions.serve(
         memory, recall, After(around.remote if captures else None, around.model, around.pool, extracts(settings))

@@ -27,7 +27,7 @@ from rlm_memory_host.contracts.memory import (
     Sensitivity,
 )
 from rlm_memory_host.contracts.remote import RemoteMemory
-from rlm_memory_host.recall import fusion, planner, remotely
+from rlm_memory_host.recall import fusion, observed, planner, remotely
 from rlm_memory_host.recall.budget import Bounds, Choice, Ledger
 from rlm_memory_host.recall.eligibility import Mode, Reading, block_reason, evidence_reason
 from rlm_memory_host.recall.envelope import render
@@ -95,6 +95,7 @@ class Recall:
         remote_seconds: float = REMOTE_SECONDS,
         cards: CardSource | None = None,
         sessions: Callable[[Caller], Iterable[str]] | None = None,
+        observations: bool = False,
     ) -> None:
         self.memory = memory
         self.ledger = Ledger()
@@ -104,6 +105,7 @@ class Recall:
         self._remote_seconds = remote_seconds
         self._cards = cards
         self._sessions = sessions or _own_session
+        self._observations = observations
 
     def warm(self, caller: Caller) -> int:
         """Read the caller's layers into the index before the first question; how many memories there are."""
@@ -141,7 +143,7 @@ class Recall:
             degraded.append(answer.problem)
         shown = eligible if answer.hits else eligible[: query.limit]
         found = {hit.key: item_of_hit(hit, reading) for hit in shown}
-        others = [*self._other_sides(found, reading), *self._card_hits(caller, query)]
+        others = [*self._other_sides(found, reading), *self._card_hits(caller, query), *self._inferred(caller, query)]
         hits = [*found.values(), *others]
         if answer.hits:
             blocks = [block for _, block in view.blocks()]
@@ -277,6 +279,11 @@ class Recall:
         hits = list(self._cards(caller, query.text, query.limit))
         scores = fusion.scaled({item.id: item.score for item in hits})
         return [replace(item, score=fusion.WEIGHTS["card"] * scores[item.id]) for item in hits]
+
+    def _inferred(self, caller: Caller, query: Query) -> list[Found]:
+        if not self._observations or query.kind is not None or query.topic or query.at is not None or query.history:
+            return []
+        return observed.hits(self.memory, caller, query.text, query.limit)
 
     # -- for agents --------------------------------------------------------------------------------------------------
     def give(

@@ -205,12 +205,20 @@ def _is_named(row: Mapping[str, Any], gone: frozenset[str], session: str) -> boo
     """Whether a row is about what goes: it names one of the memories, or came from that session alone."""
     if gone & {str(row.get(key, "")) for key in ("id", "target", "entity")}:
         return True
+    anchors = {*_texts(row.get("anchors")), *_texts(row.get("against"))}
+    if gone & anchors or (session and any(name.rpartition(":")[0] == session for name in anchors)):
+        # What was inferred from it goes with it.
+        return True
     if not session:
         return False
     sessions = row.get("sessions")
     if isinstance(sessions, list) and sessions:
         return all(each == session for each in cast("list[Any]", sessions))
     return row.get("session") == session
+
+
+def _texts(value: object) -> list[str]:
+    return [str(name) for name in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
 def _count_rows(store: MarkdownStore, log: Log, gone: frozenset[str], session: str) -> int:
