@@ -28,9 +28,7 @@ _ID: Final = re.compile(r"(exp|art)_([a-z2-7]+)")
 def experiment_id(reference: Any) -> Steps[str]:
     """The experiment id of a result, a full id or a short one. Raises Invalid (not a reference, ambiguous)."""
     ref: object = reference
-    held: object = getattr(reference, "experiment_id", None)
-    if isinstance(ref, Mapping):
-        held = cast("Mapping[str, Any]", ref).get("experiment_id")
+    held = _held(reference, "experiment_id")
     if isinstance(held, str) and held:
         return held
     if not isinstance(ref, str):
@@ -62,8 +60,20 @@ def known_ids() -> list[str]:
 
 def title_of(ref: Any) -> str:
     """The title that a result carries; empty for a bare id."""
-    title = getattr(ref, "title", "")
+    title = _held(ref, "title")
     return title if isinstance(title, str) and not isinstance(ref, str) else ""
+
+
+def _held(reference: Any, name: str) -> object:
+    """What a result, or a mapping that was one, holds under a name. Raises Invalid where looking at it fails."""
+    try:
+        if isinstance(reference, Mapping):
+            return cast("Mapping[str, Any]", reference).get(name)
+        return getattr(reference, name, None)
+    except Exception as error:
+        raise errors.Invalid(
+            f"a reference of type {type(reference).__name__} fails when its {name} is looked at ({type(error).__name__})"
+        ) from error
 
 
 def _by_prefix(prefix: str, field: str) -> Steps[str]:
