@@ -66,13 +66,14 @@ def title_of(ref: Any) -> str:
 
 def _held(reference: Any, name: str) -> object:
     """What a result, or a mapping that was one, holds under a name. Raises Invalid where looking at it fails."""
+    ref: object = reference
     try:
-        if isinstance(reference, Mapping):
-            return cast("Mapping[str, Any]", reference).get(name)
-        return getattr(reference, name, None)
+        if isinstance(ref, Mapping):
+            return cast("Mapping[str, Any]", ref).get(name)
+        return getattr(ref, name, None)
     except Exception as error:
         raise errors.Invalid(
-            f"a reference of type {type(reference).__name__} fails when its {name} is looked at ({type(error).__name__})"
+            f"a reference of type {type(reference).__name__} fails where its {name} is read ({type(error).__name__})"
         ) from error
 
 
