@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from plain_python import Script
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 USE = "from rlm_memory import memory\nprint(len(memory.experiments.search('')))"
 TRY = """

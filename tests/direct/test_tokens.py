@@ -15,7 +15,7 @@ from plain_python import Script, running_script
 from rlm_memory import wire
 from rlm_memory_host.attach.guest import open_guest
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 CONNECT = "import json, rlm_memory\nmemory = rlm_memory.connect()"
 TRY = "try:\n    {0}\nexcept memory.errors.MemoryFault as e:\n    print(type(e).__name__, e.code)"

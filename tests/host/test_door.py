@@ -30,6 +30,8 @@ from rlm_memory_host.process import (
     refuse_unsupported_platform,
 )
 
+pytestmark = pytest.mark.fronts
+
 
 def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -17,6 +17,8 @@ from jupyter_front import eventually, kernels_of
 from rlm_memory_host.doctor import exit_code, protections
 from rlm_memory_host.doctor.findings import Finding
 
+pytestmark = pytest.mark.fronts
+
 
 def rlm_memory(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -35,7 +37,6 @@ def written(path: Path, *cells: str) -> Path:
     return path
 
 
-@pytest.mark.fronts
 @pytest.mark.kernel
 def test_run_executes_a_notebook_and_keeps_the_original(tmp_path: Path, state_root: Path) -> None:
     """The result lies beside it, with the user's own file mode; nothing stays behind."""
@@ -51,7 +52,6 @@ def test_run_executes_a_notebook_and_keeps_the_original(tmp_path: Path, state_ro
     eventually(lambda: not kernels_of(state_root), "the host lets the kernel go")
 
 
-@pytest.mark.fronts
 @pytest.mark.kernel
 def test_run_says_which_cell_failed_and_writes_what_there_is(tmp_path: Path, state_root: Path) -> None:
     """Exit 1: the notebook's own fault, in one line, and in the result."""
@@ -92,7 +92,6 @@ def test_lab_starts_jupyterlab_with_the_kernel_and_the_settings(tmp_path: Path, 
     assert shown["ServerApp"]["port"] in (9876, "9876")
 
 
-@pytest.mark.fronts
 @pytest.mark.kernel
 def test_attach_serves_a_kernel_that_never_loads_the_extension(
     tmp_path: Path, state_root: Path, start_kernel: Callable[..., Any]
@@ -105,7 +104,6 @@ def test_attach_serves_a_kernel_that_never_loads_the_extension(
     assert [item["pid"] for item in kernels_of(state_root)] == [kernel.pid]
 
 
-@pytest.mark.fronts
 @pytest.mark.kernel
 def test_attach_refuses_a_file_behind_which_nobody_answers(tmp_path: Path, state_root: Path) -> None:
     """A left-over connection file is named as such, and nothing of it is kept."""

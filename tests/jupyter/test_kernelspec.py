@@ -15,6 +15,8 @@ from rlm_memory_host.attach import kernelspec
 from rlm_memory_host.attach.environment import kernel_environment
 from rlm_memory_host.settings import KernelSettings
 
+pytestmark = pytest.mark.fronts
+
 CARRIED = Path(__file__).parents[2] / "host" / "jupyter"
 
 

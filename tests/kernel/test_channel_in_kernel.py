@@ -16,7 +16,7 @@ from kernel_patience import eventually
 from rlm_memory import wire
 from rlm_memory.testing import FakeHost, Seen
 
-pytestmark = [pytest.mark.kernel, pytest.mark.compat]
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts, pytest.mark.compat]
 
 ECHO = {"echo": lambda arguments: {"n": arguments["n"]}}
 

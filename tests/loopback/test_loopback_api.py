@@ -21,7 +21,7 @@ from rlm_memory_host.contracts.codes import CODES
 from rlm_memory_host.loopback.api import BODY_SECONDS
 from rlm_memory_host.loopback.document import made
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
 
 
 def test_nothing_is_answered_without_the_token(serve: Callable[..., Client]) -> None:

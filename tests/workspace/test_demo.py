@@ -12,6 +12,8 @@ import pytest
 from rlm_memory_host.demo.notebook import QUICK_START, SECOND_SESSION, code_cells
 from rlm_memory_host.demo.story import Report, checks
 
+pytestmark = pytest.mark.fronts
+
 DEMO = [sys.executable, "-m", "rlm_memory_host", "demo"]
 
 FACTS = {

@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.fronts
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
