@@ -11,12 +11,15 @@ import hashlib
 import itertools
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_memory_host.contracts.judging import JudgeModel
+from rlm_memory_host.assembly.redaction import Redaction
+from rlm_memory_host.assembly.sessions import After, Sessions
+from rlm_memory_host.contracts.judging import JudgeModel, ScriptedJudge
 from rlm_memory_host.contracts.memory import (
     GLOBAL,
     Authority,
@@ -32,7 +35,6 @@ from rlm_memory_host.contracts.memory import (
     Sensitivity,
     Status,
     Transaction,
-    default_layer,
     preset_layer,
     project_layer,
     session_layer,
@@ -254,7 +256,8 @@ def test_a_file_of_another_system_is_left_alone_until_it_changes(page: Page) -> 
 def test_the_manifest_tells_each_file_and_the_audits_end(page: Page) -> None:
     """The format, each file's hash and number of blocks, and the last record's number and hash."""
     for number in range(3):
-        page.memory.record(ROOT, Note(f"Berth {number} is free.", topic=f"T{number % 2}"), operator=True)
+        page.memory.record(ROOT, Note(f"Berth {number} is free.", topic=f"T{number}"), operator=True)
+    page.put(id="mem_more", topic="T0")
     document = json.loads((page.disk.folder / ".state" / "manifest.json").read_text())
     folder = page.disk.roots.folder_of(PROJECT)
     held = {f"{PROJECT.name}/{path.name}": path.read_bytes() for path in folder.glob("*.md")}
@@ -682,6 +685,34 @@ def test_verdicts_order_what_waits_for_review(page: Page) -> None:
     assert [item.target for item in review.pending(page.memory)] == [ids[2], ids[1], ids[0]]
 
 
+def test_what_a_session_leaves_unread_is_extracted_at_its_end(page: Page) -> None:
+    """Three turns are too few by themselves; the end reads them once, and everything stays a candidate."""
+    facts = json.dumps({"facts": [{"text": "The buoy is painted orange.", "kind": "fact"}]})
+    model = ScriptedJudge([facts])
+    redaction = Redaction(page.opened.guard, (page.root,))
+    sessions = Sessions(page.store, redaction, page.opened.health, "user")
+    memory = TextMemory(Parts(page.store, guard_of(page.opened.guard), sessions.capture, clock=page.clock))
+    scope = Scope("demo", "s1", None, "root")
+    events: list[dict[str, Any]] = [{"type": "session", "agent": "root"}]
+    for turn in range(3):
+        events += [
+            {"type": "user/message", "content": f"Paint buoy {turn} orange.", "turn": turn},
+            {"type": "turn/end", "turn": turn, "reason": "completed"},
+        ]
+    lines = [json.dumps({"session": "s1", "seq": number, **event}) for number, event in enumerate(events)]
+    with ThreadPoolExecutor(1) as pool:
+        sessions.serve(memory, Recall(memory), After(None, model, pool))
+        assert sessions.replay(scope, lines) == (7, 0)
+        pool.submit(int).result()
+        assert (model.asked, rows.candidates(page.store)) == ([], [])
+        for _ in range(2):
+            sessions.ended(scope)
+    assert len(model.asked) == 1
+    kept = rows.candidates(MarkdownStore(page.root))
+    assert [(item.body, item.writer) for item in kept] == [("The buoy is painted orange.", Authority.BACKGROUND)]
+    assert page.on_file() == {}
+
+
 # -- recall ------------------------------------------------------------------------------------------------------------
 def test_any_word_of_a_question_finds(page: Page) -> None:
     """Terms are OR-ed and ranked: what holds more of them comes first, what holds one still comes."""
@@ -747,6 +778,7 @@ def test_an_injection_keeps_global_and_project_context_apart(page: Page) -> None
     parts = ["Untrusted", "Global user context:", "mem_g", "Project and session context:", "mem_p"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
+    assert [text.count(body) for body in ("Docks are made of oak everywhere.", "This dock is made of stone.")] == [1, 1]
     for said in ("stale", "Current files, tests and the user's corrections win"):
         assert said in text
 
@@ -908,10 +940,3 @@ def test_a_correction_leaves_as_a_message_of_its_own_that_names_what_it_replaces
     assert [(note.kind, note.text) for note in remote.pending.values()] == [("correction", "The limit is 20 rows.")]
     assert all(first["id"] in note.supersedes for note in remote.pending.values())
     assert [note.text for note in remote.delivered.values()] == ["The limit is 10 rows."]
-
-
-def test_the_default_layer_is_where_a_note_without_a_scope_goes(page: Page) -> None:
-    """The answer of the tool names it, and what it names is what lies there."""
-    done = page.call("memory_record", note="The dock is made of oak.")
-    assert done["scope"] == default_layer(ROOT).kind
-    assert list(page.on_file()) == [done["id"]]
