@@ -306,8 +306,10 @@ def stranger(host: HostProcess, kernel: RawKernel, **changes: Any) -> dict[str, 
 
 
 def told(kernel: RawKernel) -> dict[str, Any]:
-    """What the hello says of the kernel; the epoch is the host's own and ends with it."""
-    return {name: value for name, value in kernel.ask(wire.HELLO, **HELLO).items() if name != "epoch"}
+    """What the hello says of the kernel; the epoch and the direct channel are the host's own and end with it."""
+    said = kernel.ask(wire.HELLO, **HELLO)
+    assert wire.parse_offer(said["direct"]) is not None
+    return {name: value for name, value in said.items() if name not in ("epoch", "direct")}
 
 
 def test_a_stranger_cannot_take_a_living_kernels_place(

@@ -775,6 +775,20 @@ def test_recall_answers_from_here_and_adds_what_a_remote_says(page: Page, tmp_pa
     assert [item["id"] for item in again.call("memory_recall", "none", question="dock")["items"]] == ["mem_a"]
 
 
+def test_a_remotes_words_do_not_bring_back_what_was_forgotten(page: Page, tmp_path: Path) -> None:
+    """What it says of that is dropped, what it says of anything else stays; why it said nothing is told."""
+    page.put(id="mem_a", body="The office is in Berlin.", authority=Authority.USER)
+    spoken = {"office": "The office is in Berlin.", "dock": "The dock is made of oak."}
+    remote = MemoryRemote(spoken=spoken)
+    again = Page(tmp_path, remote=remote)
+    assert again.call("memory_recall", "none", question="office")["answer"] == spoken["office"]
+    forget(again.memory, ROOT, memory_id="mem_a", operator=True)
+    assert again.call("memory_recall", "none", question="office")["answer"] is None
+    assert again.call("memory_recall", "none", question="dock")["answer"] == spoken["dock"]
+    remote.problem = "remote-timeout"
+    assert "remote-timeout" in again.call("memory_recall", "none", question="boat")["warnings"]
+
+
 @pytest.mark.parametrize("event", ["session/compact", "session/clear", "session/rewrite"])
 def test_an_agent_is_shown_a_memory_again_when_its_context_is_gone(page: Page, event: str) -> None:
     """At compact, clear and rewrite, and not before."""

@@ -29,6 +29,7 @@ from rlm_memory_host.textmemory.forgetting import Forgotten, forget
 from rlm_memory_host.textmemory.health import TextHealth
 from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.service import TextMemory, narrowed
+from rlm_memory_host.textmemory.tombstones import is_forgotten_text
 from rlm_memory_host.textmemory.validity import parse_moment
 from rlm_memory_host.tools.artifacts import FALLIBLE, SearchArguments, card_line
 from rlm_memory_host.tools.hybrid import CardSources, search_cards
@@ -257,10 +258,13 @@ def _recall(services: TextServices, arguments: RecallArguments, call: Call) -> T
     page = services.recall.search(caller, Query(arguments.question, limit=RECALL_ITEMS))
     choice = services.recall.give(caller, page.items)
     items = choice.items if caller.agent_kind != "none" else page.items[:5]
-    answer = ""
+    answer, problems = "", list(page.degraded)
     if services.remote is not None and caller.project:
         spoken = services.remote.answer(arguments.question, project=caller.project, deadline_seconds=1.5)
         answer = spoken.text
+        problems += [spoken.problem] if spoken.problem else []
+        if answer and is_forgotten_text(answer, (item.block for item in services.memory.blocks(caller))):
+            answer = ""
     value = {
         "items": [item_value(item) for item in items],
         "answer": answer or None,
@@ -270,7 +274,7 @@ def _recall(services: TextServices, arguments: RecallArguments, call: Call) -> T
         "tier": "full",
         "degradation_reasons": list(choice.reasons),
         "warnings": [
-            *page.degraded,
+            *dict.fromkeys(problems),
             *(f"left out: {name} ({count})" for name, count in sorted(page.rejected.items())),
             *services.warnings(),
         ],
