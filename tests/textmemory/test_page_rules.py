@@ -41,7 +41,7 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.contracts.remote import MemoryRemote, RemoteMemory
 from rlm_memory_host.contracts.scope import Scope
-from rlm_memory_host.errors import LimitExceeded, ToolDenied
+from rlm_memory_host.errors import LimitExceeded, StoreError, ToolDenied
 from rlm_memory_host.recall.resident import build
 from rlm_memory_host.recall.service import Query, Recall
 from rlm_memory_host.textmemory import review, rows, upkeep
@@ -773,6 +773,31 @@ def test_recall_answers_from_here_and_adds_what_a_remote_says(page: Page, tmp_pa
     remote.problem = "remote-timeout"
     remote.spoken = {}
     assert [item["id"] for item in again.call("memory_recall", "none", question="dock")["items"]] == ["mem_a"]
+
+
+@pytest.mark.parametrize("name", [".state", "queue", "habits", "evidence", "derived"])
+def test_a_link_in_place_of_one_of_the_memorys_own_folders_is_not_followed(page: Page, name: str) -> None:
+    """Neither a memory nor a captured turn is written, nothing lands behind the link; put back, all works again."""
+    page.put(id="mem_a", body="The dock is made of oak.", authority=Authority.USER)
+    page.user("Please note the oak.")
+    page.assistant("Noted.")
+    page.end()
+    folder, away = page.disk.folder / name, page.disk.folder.parent / "away"
+    folder.mkdir(exist_ok=True)
+    folder.rename(away)
+    before = {path.name: path.read_bytes() for path in away.rglob("*") if path.is_file()}
+    folder.symlink_to(away)
+    with pytest.raises(StoreError):
+        page.put(id="mem_b", body="The pier is made of pine.", authority=Authority.USER)
+    page.user("From now on always use metric units.")
+    page.assistant("I will.")
+    with pytest.raises(StoreError):
+        page.end()
+    assert {path.name: path.read_bytes() for path in away.rglob("*") if path.is_file()} == before
+    folder.unlink()
+    away.rename(folder)
+    page.put(id="mem_b", body="The pier is made of pine.", authority=Authority.USER)
+    assert {block.block.id for block in page.memory.blocks(ROOT)} == {"mem_a", "mem_b"}
 
 
 def test_a_remotes_words_do_not_bring_back_what_was_forgotten(page: Page, tmp_path: Path) -> None:

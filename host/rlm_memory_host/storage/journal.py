@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ _LOG_FOLDERS: Final[Mapping[Log, str]] = {
     Log.JOBS: ".state",
     Log.PURGES: ".state",
 }
+
+_OWN_FOLDERS: Final = (".state", "queue", "habits", "evidence", "derived")
 
 Locate = Callable[[str, str], Path]
 """(layer name, path below it) -> the checked absolute path. Raises LayerUnavailable."""
@@ -108,6 +111,7 @@ class Journal:
         if getattr(self._holder, "depth", 0):
             yield
             return
+        self._refuse_links()
         try:
             self.make_folders(".state/locks")
             held = self._lock.held()
@@ -122,6 +126,20 @@ class Journal:
         finally:
             self._holder.depth = 0
             held.__exit__(None, None, None)
+
+    def _refuse_links(self) -> None:
+        """The owner's own folders are no links, as those of the layers are none. Looked at before every write."""
+        for name in _OWN_FOLDERS:
+            try:
+                state = self.files.stat(self.folder / name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise Unwritable(f"the memory's folder {name} cannot be looked at ({error.strerror})") from error
+            if not stat.S_ISDIR(state.st_mode):
+                if name != ".state":  # health is kept there
+                    self._on_fault("storage", "LINK_IN_PATH")
+                raise LayerUnavailable(f"the memory's folder {name} is a link or a file; put the folder back")
 
     def make_folders(self, below: str) -> Path:
         """The folder `below` the owner's, made durably where it is missing."""
