@@ -775,6 +775,30 @@ def test_recall_answers_from_here_and_adds_what_a_remote_says(page: Page, tmp_pa
     assert [item["id"] for item in again.call("memory_recall", "none", question="dock")["items"]] == ["mem_a"]
 
 
+FOND = [
+    "Alice likes tea.",
+    "Maria really hates mornings.",
+    "Anna wants shorter meetings.",
+    "In summer Tom loves long walks.",
+]
+
+
+@pytest.mark.parametrize("text", FOND)
+def test_what_somebody_is_fond_of_waits_for_a_person(page: Page, text: str) -> None:
+    """By name as by pronoun: a model's note about it becomes a candidate."""
+    done = page.memory.record(ROOT, Note(text))
+    assert done.state == "candidate"
+    assert page.on_file() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["The build likes warm caches.", "Reviews are wanted before noon.", "Ports 80 to 90 are open."]
+)
+def test_what_is_of_nobody_does_not_wait(page: Page, text: str) -> None:
+    """A model's note about the project is kept, labelled."""
+    assert page.memory.record(ROOT, Note(text)).state == "active"
+
+
 @pytest.mark.parametrize("name", [".state", "queue", "habits", "evidence", "derived"])
 def test_a_link_in_place_of_one_of_the_memorys_own_folders_is_not_followed(page: Page, name: str) -> None:
     """Neither a memory nor a captured turn is written, nothing lands behind the link; put back, all works again."""

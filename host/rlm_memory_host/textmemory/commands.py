@@ -116,6 +116,8 @@ _PERSON: Final = re.compile(
 _NAMED_PERSON: Final = re.compile(
     r"(?:^|(?:\b(?:[A-Z][a-z]+|[Uu]ser|[Hh]e|[Ss]he|[Ww]ho|[Tt]hey)\s+))(?:now |currently )?"
     r"(?:(?:lives?|works?|moved|resides?|studies) (?:in|at|for|to)|speaks|is named|is married|was born) [A-Z\d]"
+    # What somebody is fond of; a tool of that name waits for a person as well, which costs a look and no privacy.
+    r"|\b[A-Z][a-z]+ (?:(?:really|always|usually|still|also) )?(?:likes|loves|hates|dislikes|enjoys|adores|wants) \w"
 )
 _SENSITIVE: Final = re.compile(
     r"\b(?:diagnos\w*|depress\w*|anxiety|therap\w*|medication|disease|illness|cancer|hiv|pregnan\w*"
