@@ -112,9 +112,9 @@ class MemorySettings(_Section):
     enabled: bool = True
     profile: Literal["default", "plugin", "runtime"] = "default"
     hand_edits: Literal["review", "trust"] = "review"
+    observations: bool = False
     repositories: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[Path, Field(strict=False)]] = {}
     judge: JudgeSettings | None = None
-    observations: bool = False
 
     @model_validator(mode="after")
     def _absolute(self) -> MemorySettings:
