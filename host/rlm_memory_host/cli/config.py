@@ -37,7 +37,8 @@ def show(config: ConfigOption = None, state_root: RootOption = None, as_json: Js
 
 def _toml(table: dict[str, Any], prefix: str = "") -> list[str]:
     lines: list[str] = []
-    for name, value in table.items():
+    # A key that stood after a table would be that table's.
+    for name, value in sorted(table.items(), key=lambda item: isinstance(item[1], dict)):
         if isinstance(value, dict):
             lines += ["", f"[{prefix}{name}]", *_toml(value, f"{prefix}{name}.")]  # pyright: ignore[reportUnknownArgumentType]
         elif value is None:
