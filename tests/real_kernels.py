@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,8 +53,15 @@ class Kernel:
                 case _:
                     pass
 
-        self.client.execute_interactive(code, timeout=timeout, output_hook=take, stdin_hook=lambda _message: None)
+        # A kernel that just ended a cell with an error answers "aborted" to what it finds queued, without running it.
+        while self._execute(code, timeout, take)["content"]["status"] == "aborted":
+            pass
         return outcome
+
+    def _execute(self, code: str, timeout: float, take: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        return self.client.execute_interactive(
+            code, timeout=timeout, output_hook=take, stdin_hook=lambda _message: None
+        )
 
 
 @contextmanager
