@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +65,7 @@ class Kernel:
 
 
 @contextmanager
-def running_kernel(cwd: Path, kernel_name: str = "python3", **environment: str) -> Iterator[Kernel]:
+def running_kernel(cwd: Path, kernel_name: str = "python3", **environment: str) -> Generator[Kernel]:
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager(kernel_name=kernel_name)
