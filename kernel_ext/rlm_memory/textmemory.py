@@ -183,7 +183,7 @@ def search(
     moment = at.isoformat() if hasattr(at, "isoformat") else at
     options = {"kind": kind, "topic": topic, "scope": scope, "at": moment}
     arguments = {"query": _text(query, "query"), "limit": limit} | _given(options)
-    return _items((yield from tool("memory_search", arguments)), "results")
+    return _items((yield from _whole("memory_search", arguments, "results")), "results")
 
 
 def recall(question: str) -> Steps[Items]:
@@ -194,7 +194,7 @@ def recall(question: str) -> Steps[Items]:
 def read(*ids: str, history: bool = False) -> Steps[Items]:
     """Memories whole, by id (1 to 5); `history` adds earlier states to `.value["history"]`. `"resident"` is an id."""
     arguments = {"ids": [_text(item, "ids") for item in ids], "history": history, "force": True}
-    return _items((yield from tool("memory_read", arguments)), "items")
+    return _items((yield from _whole("memory_read", arguments, "items")), "items")
 
 
 def record(
@@ -259,6 +259,40 @@ def forget(
         _choices(value),
         str(value.get("reason") or ""),
     )
+
+
+def _whole(name: str, arguments: Mapping[str, Any], rows: str) -> Steps[Mapping[str, Any]]:
+    """A tool's answer with all its pages in one: what is too long for one message is asked for until it ends."""
+    first: Mapping[str, Any] = yield from tool(name, arguments)
+    found = [dict(row) for row in first.get(rows) or ()]
+    warnings = list(first.get("warnings") or ())
+    page, asked = first, set[str]()
+    # A cursor that was followed already would lead round in a ring.
+    while page.get("more") and (cursor := str(page.get("cursor") or "")) and cursor not in asked:
+        asked.add(cursor)
+        page = yield from tool(name, {**arguments, "cursor": cursor})
+        for row in page.get(rows) or ():
+            if found and "id" in row and row["id"] == found[-1].get("id"):
+                _join(found[-1], row)
+            else:
+                found.append(dict(row))
+        warnings += page.get("warnings") or ()
+    return {**first, rows: found, "warnings": list(dict.fromkeys(warnings))}
+
+
+def _join(whole: dict[str, Any], part: Mapping[str, Any]) -> None:
+    """Put the next part of a long memory behind what is there of it."""
+    whole["text"] = str(whole.get("text") or "") + str(part.get("text") or "")
+    history = cast("list[Mapping[str, Any]]", list(whole.get("history") or ()))
+    for state in part.get("history") or ():
+        if state.get("text_from") and history:
+            history[-1] = {**history[-1], "text": str(history[-1].get("text") or "") + str(state.get("text") or "")}
+        else:
+            history.append(state)
+    if history:
+        whole["history"] = history
+    for mark in ("text_from", "full_chars", "history_from", "history_total"):
+        whole.pop(mark, None)
 
 
 def _text(value: object, name: str) -> str:

@@ -16,7 +16,7 @@ from rlm_memory_host.textmemory.notes import Note, Recorded
 from rlm_memory_host.textmemory.opening import open_memory
 from rlm_memory_host.textmemory.service import Parts, TextMemory
 from rlm_memory_host.textmemory.store import MarkdownStore
-from rlm_memory_host.tools.memories import TextServices
+from rlm_memory_host.tools.text_services import TextServices
 from scenes import ROOT, Scene
 
 

@@ -58,9 +58,10 @@ from rlm_memory_host.textmemory.polarity import is_negative
 from rlm_memory_host.textmemory.service import Parts, TextMemory
 from rlm_memory_host.textmemory.store import MarkdownStore
 from rlm_memory_host.textmemory.validity import parse_moment
-from rlm_memory_host.tools.memories import TextServices, memory_tools, with_text_status
+from rlm_memory_host.tools.memories import memory_tools, with_text_status
 from rlm_memory_host.tools.schema import parameters
 from rlm_memory_host.tools.status import status_tool
+from rlm_memory_host.tools.text_services import TextServices
 from rlm_memory_host.tools.tool import Call, Tool
 from scenes import CHILD, ROOT, Scene
 
@@ -985,14 +986,14 @@ PARAMETERS = {
     "memory_correct": {
         *("correction", "id", "supersedes", "quote", "change", "valid_from", "expected_version", "verdict"),
     },
-    "memory_read": {"ids", "history", "force"},
+    "memory_read": {"ids", "history", "force", "cursor"},
     "memory_forget": {"id", "target", "quote", "action"},
     "memory_status": set(),
 }
 
 
 def test_the_tools_take_what_the_page_lists(page: Page) -> None:
-    """Name by name, and which of them must be there; `memory_search` also filters recorded results."""
+    """Name by name, and which must be there; `memory_search` also filters results, a long answer has a `cursor`."""
     tools = tools_of(page)
     assert {name: set(parameters(tool.arguments)["properties"]) for name, tool in tools.items()} == PARAMETERS
     required = {name: set(parameters(tool.arguments).get("required", ())) for name, tool in tools.items()}

@@ -15,11 +15,12 @@ from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.textmemory import review
 from rlm_memory_host.tools.calllog import CallLog
 from rlm_memory_host.tools.dispatcher import Dispatcher
-from rlm_memory_host.tools.memories import TextServices, memory_tools, with_text_status
+from rlm_memory_host.tools.memories import memory_tools, with_text_status
 from rlm_memory_host.tools.policy import Switches
 from rlm_memory_host.tools.profiles import plugin_tools, runtime_tools
 from rlm_memory_host.tools.schema import parameters, problem_with
 from rlm_memory_host.tools.status import status_tool
+from rlm_memory_host.tools.text_services import TextServices
 from rlm_memory_host.tools.tool import Call, Registry, Tool
 from scenes import ROOT, Scene
 

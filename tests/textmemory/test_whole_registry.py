@@ -36,8 +36,8 @@ from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.service import Parts, TextMemory
 from rlm_memory_host.textmemory.volatile import VolatileStore
-from rlm_memory_host.tools.memories import TextServices
 from rlm_memory_host.tools.schema import problem_with
+from rlm_memory_host.tools.text_services import TextServices
 from rlm_memory_host.tools.tool import Call, Registry, Tool
 from scenes import ROOT, Scene
 

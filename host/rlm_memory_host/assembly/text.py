@@ -28,8 +28,8 @@ from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.health import HINTS, TextHealth
 from rlm_memory_host.textmemory.opening import Opened, open_memory
 from rlm_memory_host.textmemory.service import DEFAULT_JUDGING, Judging, Parts, TextMemory
-from rlm_memory_host.tools.memories import TextServices
 from rlm_memory_host.tools.status import Feature, merged
+from rlm_memory_host.tools.text_services import TextServices
 
 if TYPE_CHECKING:
     from rlm_memory_host.assembly.remote import OutboxMemory

@@ -23,11 +23,12 @@ from rlm_memory_host.errors import LayerUnavailable
 from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.tools.artifacts import ArtifactPort, artifact_tools
 from rlm_memory_host.tools.hybrid import CardSources
-from rlm_memory_host.tools.memories import TextServices, memory_tools, with_text_status
+from rlm_memory_host.tools.memories import memory_tools, with_text_status
 from rlm_memory_host.tools.memory_arguments import MemoryCorrectArguments, MemoryRecordArguments, RecallArguments
 from rlm_memory_host.tools.notes import Check, NoteServices, note_tools
 from rlm_memory_host.tools.profiles import plugin_tools, runtime_tools
 from rlm_memory_host.tools.status import Feature, Report, status_tool
+from rlm_memory_host.tools.text_services import TextServices
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -49,13 +49,14 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is given, what was left out as already given, and why anything else was."""
+    """What is given, what was left out as already given, and why anything else was; `tier` is that of the context."""
 
     items: tuple[Found, ...]
     repeated: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     spent: int = 0
     session_spent: int = 0
+    tier: str = "full"
 
 
 class Ledger:
@@ -66,9 +67,19 @@ class Ledger:
         self._lock = threading.Lock()
 
     def take(
-        self, session: str, epoch: int, found: Sequence[Found], bounds: Bounds | None = None, *, force: bool = False
+        self,
+        session: str,
+        epoch: int,
+        found: Sequence[Found],
+        bounds: Bounds | None = None,
+        *,
+        force: bool = False,
+        cost: Callable[[Found], int] = lambda item: len(item.text),
     ) -> Choice:
-        """Choose whole items within the bounds, and remember them. A new epoch shows items again."""
+        """Choose whole items within the bounds, and remember them. A new epoch shows items again.
+
+        `cost` is what an item takes of the bounds of a call and a session, in characters.
+        """
         bounds = bounds or Bounds()
         with self._lock:
             spent = self._of(session, epoch)
@@ -80,25 +91,42 @@ class Ledger:
             used = 0
             for item in seated:
                 shown = excerpt(item, bounds.item_chars)
-                if used + len(shown.text) > bounds.call_chars:
+                size = cost(shown)
+                if used + size > bounds.call_chars:
                     reasons.append("context-budget")
                     continue
-                if spent.chars + used + len(shown.text) > bounds.session_chars:
+                if spent.chars + used + size > bounds.session_chars:
                     reasons.append("session-budget")
                     continue
                 chosen.append(shown)
-                used += len(shown.text)
+                used += size
             spent.chars += used
             spent.shown.update((item.id, item.version) for item in chosen)
             return Choice(tuple(chosen), repeated, tuple(dict.fromkeys(reasons)), used, spent.chars)
 
-    def fresh(self, session: str, epoch: int, found: Sequence[Found], *, force: bool = False) -> Choice:
-        """The items that were not given yet, whole and uncounted: for a reader who named them."""
+    def given(self, session: str, epoch: int, found: Sequence[Found]) -> None:
+        """These were given whole and uncounted, to a reader who named them."""
+        with self._lock:
+            self._of(session, epoch).shown.update((item.id, item.version) for item in found)
+
+    def known(self, session: str, epoch: int, found: Sequence[Found]) -> tuple[str, ...]:
+        """The ids of those that were given already, as they are now."""
+        with self._lock:
+            shown = self._of(session, epoch).shown
+            return tuple(item.id for item in found if (item.id, item.version) in shown)
+
+    def reserve(self, session: str, epoch: int, chars: int, most: int) -> int:
+        """Take up to `chars` of a session's `most` characters for a text that is no item; how many were left for it."""
         with self._lock:
             spent = self._of(session, epoch)
-            kept = tuple(item for item in found if force or (item.id, item.version) not in spent.shown)
-            spent.shown.update((item.id, item.version) for item in kept)
-            return Choice(kept, tuple(item.id for item in found if item not in kept), session_spent=spent.chars)
+            granted = max(0, min(chars, most - spent.chars))
+            spent.chars += granted
+            return granted
+
+    def release(self, session: str, epoch: int, chars: int) -> None:
+        """Give back what was reserved and not used."""
+        with self._lock:
+            self._of(session, epoch).chars -= chars
 
     def _of(self, session: str, epoch: int) -> _Spent:
         spent = self._sessions.get(session)

@@ -22,7 +22,7 @@ _SearchKind = Literal["experiment-card"] | _KindName
 
 
 class MemorySearchArguments(Arguments):
-    """Of `memory_search` with text memory on; the last five are of experiment cards."""
+    """Of `memory_search` with text memory on; the last four are of experiment cards."""
 
     query: Annotated[str, Field(max_length=4096, description="Words, a title or an id; empty: newest")] = ""
     kind: Annotated[_SearchKind | None, Field(description="Only hits of this kind")] = None
@@ -30,7 +30,7 @@ class MemorySearchArguments(Arguments):
     scope: Annotated[_Scope | None, Field(description="Only this layer of your own")] = None
     at: Annotated[_Short | None, Field(description="ISO date or time: what held then")] = None
     limit: Annotated[int, Field(ge=1, le=50, description="Hits at most")] = 10
-    cursor: Annotated[_Short | None, Field(description="Of experiment cards: `cursor` of the page before")] = None
+    cursor: Annotated[_Short | None, Field(description="`cursor` of the page before, same arguments")] = None
     tag: Annotated[_Short | None, Field(description="Of experiment cards: only with this tag")] = None
     source: Annotated[_Short | None, Field(description="Of experiment cards: only from this source")] = None
     since: Annotated[_Short | None, Field(description="Of experiment cards: only updated since")] = None
@@ -85,6 +85,7 @@ class ReadArguments(Arguments):
     ids: Annotated[list[_Short], Field(min_length=1, max_length=5, description="Ids of hits, or `resident`")]
     history: Annotated[bool, Field(description="Earlier states too")] = False
     force: Annotated[bool, Field(description="Again, although given before in this context")] = False
+    cursor: Annotated[_Short | None, Field(description="`cursor` of the page before, same ids and history")] = None
 
 
 class ForgetArguments(Arguments):

@@ -24,9 +24,10 @@ from rlm_memory_host.textmemory.notes import Note, Recorded
 from rlm_memory_host.textmemory.quotes import verify
 from rlm_memory_host.textmemory.service import narrowed
 from rlm_memory_host.tools.artifacts import FALLIBLE
-from rlm_memory_host.tools.memories import TextServices, read_items
 from rlm_memory_host.tools.memory_values import FORGOTTEN, forgotten, item_value
+from rlm_memory_host.tools.reading import read_items
 from rlm_memory_host.tools.schema import output
+from rlm_memory_host.tools.text_services import TextServices
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 _Short = Annotated[str, StringConstraints(max_length=1024)]
