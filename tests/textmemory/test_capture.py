@@ -7,6 +7,7 @@ import json
 
 import pytest
 from rlm_memory_host.capture import Capture, parse_event, replay
+from rlm_memory_host.contracts.memory import Evidence
 from scenes import Scene
 
 
@@ -102,13 +103,13 @@ def test_a_replay_repeats_nothing() -> None:
         {"type": "turn/end", "session": "s", "seq": 2, "reason": "completed"},
     ]
     lines = [json.dumps(row) for row in rows]
-    kept: list[str] = []
-    capture = Capture(on_evidence=lambda item: kept.append(item.id))
+    kept: list[Evidence] = []
+    capture = Capture(on_evidence=kept.append)
     replay(capture, lines + lines)
-    assert kept == ["s:1"]
-    restarted = Capture(on_evidence=lambda item: kept.append(item.id), last_seq=lambda _: 2)
+    assert [item.id for item in kept] == ["s:1"]
+    restarted = Capture(on_evidence=kept.append, kept=lambda _: tuple(kept))
     replay(restarted, lines)
-    assert kept == ["s:1"]
+    assert [item.id for item in kept] == ["s:1"]
 
 
 def test_evidence_is_redacted_and_the_quote_still_sees_the_message() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ from rlm_memory_host.capture import Capture, parse_event
 from rlm_memory_host.capture.feeders import objects
 from rlm_memory_host.contracts.capture import Exchange, SessionEvent
 from rlm_memory_host.contracts.judging import JudgeModel
-from rlm_memory_host.contracts.memory import Caller, TextStore
+from rlm_memory_host.contracts.memory import Caller, Log, TextStore
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import HostError, ToolInput
 from rlm_memory_host.logs import LOGGER, where
@@ -62,8 +62,9 @@ class Sessions:
             redact=redaction.captured,
             on_evidence=store.add_evidence,
             on_exchange=self._completed,
-            last_seq=lambda session: max((item.seq for item in store.evidence(session)), default=-1),
+            kept=lambda session: store.evidence(session, -1),
         )
+        self._store = store
         self._health = health
         self._human_peer = human_peer
         self._callers: OrderedDict[str, Caller] = OrderedDict()
@@ -111,6 +112,23 @@ class Sessions:
             self.feed(scope, event)
             taken += 1
         return taken, skipped
+
+    def reconcile(self, scope: Scope, turn: Sequence[SessionEvent]) -> bool:
+        """Take what of a whole turn of a session's log is not kept yet; whether anything was new. Raises as `feed`.
+
+        A session that a person purged stays purged: its log still holds what was destroyed here.
+        """
+        if any(event.session != scope.session_id for event in turn):
+            raise ToolInput("session: the turn belongs to another session than the one that was authenticated")
+        if any(row.get("session") == scope.session_id for row in self._store.rows(Log.PURGES)):
+            with self._lock:
+                self._counts["purged-session"] += 1
+            return False
+        try:
+            return self.capture.reconcile(turn)
+        except HostError as error:
+            self._health.failed(error)
+            raise
 
     def ended(self, scope: Scope) -> None:
         """The session is over: what was not read yet is extracted now."""

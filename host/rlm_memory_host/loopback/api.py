@@ -29,11 +29,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rlm_memory_host.contracts.capture import SessionEvent
 from rlm_memory_host.contracts.codes import CODES
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.contracts.version import version
-from rlm_memory_host.dsh.events import Reader
+from rlm_memory_host.dsh.feeding import Feed, taken_in
 from rlm_memory_host.dsh.header import Header, parse_header
 from rlm_memory_host.errors import HostError, ProtocolError
 from rlm_memory_host.logs import LOGGER, where
@@ -55,12 +54,8 @@ AT_ONCE: Final = 64
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Sessions(Protocol):
+class Sessions(Feed, Protocol):
     """Where captured events go and what is injected comes from: `assembly.sessions.Sessions`."""
-
-    def feed(self, scope: Scope, event: SessionEvent) -> None:
-        """Take one event. Raises HostError."""
-        ...
 
     def asked(self, scope: Scope, text: str, turn: int) -> None:
         """The user of a root session asks this now."""
@@ -239,22 +234,6 @@ class _TooOften(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"this session asks too often; the next request may come in {seconds:.1f} s")
         self.seconds = seconds
-
-
-def taken_in(sessions: Sessions, scope: Scope, is_known: bool, records: list[dict[str, Any]]) -> int:
-    """Feed a session's records; how many events they gave. What may not be captured is counted by `capture`.
-
-    `is_known`: whether it is known of the session that it is a root's or a child's; else nobody announces it, and its
-    words are left out.
-    """
-    reader, count = Reader(scope.session_id), 0
-    if is_known and scope.agent_kind != "none":
-        sessions.feed(scope, SessionEvent(scope.session_id, 0, "session", agent=scope.agent_kind))
-    for record in records:
-        for event in reader.read(record):
-            sessions.feed(scope, event)
-            count += 1
-    return count
 
 
 def _header(given: messages.SessionHeader) -> Header:
