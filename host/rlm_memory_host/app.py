@@ -188,8 +188,7 @@ class Host:
                 await asyncio.gather(kernels.close(seconds / 2), direct.close(seconds / 2))
                 spare = max(0.0, until - loop.time() - CLOSING_SECONDS)
                 await parts.sending.close(min(self.settings.outbox.drain_seconds, spare))
-                if parts.store is not None:
-                    await loop.run_in_executor(self._pool, parts.store.close)
+                await loop.run_in_executor(self._pool, parts.close)
                 return True
         except TimeoutError:
             return False
@@ -211,6 +210,8 @@ class Host:
             if self._lock is not None and not self._lock.is_kept():
                 LOGGER.error("state_root_gone")
                 self.stop("its state root was removed or replaced")
+            if self._parts is not None:
+                self._parts.look(self._pool)
             idle = time.monotonic() - max(kernels.idle_since, guests.idle_since, loopback.idle_since)
             if self._idle_exit is not None and not kernels and not guests and idle > self._idle_exit:
                 self.stop("idle")

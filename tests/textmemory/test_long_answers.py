@@ -136,9 +136,9 @@ class LongCards:
         hits = [
             SearchHit(
                 experiment_id=f"exp_{at:02}", artifact_id="", title=f"Pump run {at}", summary="水泵" * 1_000,
-                source="lab", source_version="1", query_fingerprint="", shape=None, columns=None, tags=(), media_type="",
-                bytes=1, created_at="", updated_at="2026-01-01", session_id="s", index_state="pending", local_available=True,
-                matched=("title",), score=20.0 - at,
+                source="lab", source_version="1", query_fingerprint="", shape=None, columns=None, tags=(),
+                media_type="", bytes=1, created_at="", updated_at="2026-01-01", session_id="s", index_state="pending",
+                local_available=True, matched=("title",), score=20.0 - at,
             )
             for at in range(20)
         ]  # fmt: skip

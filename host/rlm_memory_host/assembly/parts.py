@@ -77,6 +77,18 @@ class Assembled:
         _, features = survey(Call(scope), report_of(self.store), self.features)
         return overall(features), {name: item.to_value() for name, item in features.items()}
 
+    def look(self, pool: Executor) -> None:
+        """What is to be done from time to time, in a thread that nobody waits for."""
+        if self.text is not None and self.text.activity.is_due():
+            pool.submit(self.text.activity.keep)
+
+    def close(self) -> None:
+        """Keep what is only in memory, and close the artifacts."""
+        if self.text is not None:
+            self.text.activity.keep()
+        if self.store is not None:
+            self.store.close()
+
     def project_of(self, cwd: Path) -> Project:
         """The project of a kernel's folder; it reads small files."""
         configured = self.settings.project.id

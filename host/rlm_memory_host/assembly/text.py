@@ -24,6 +24,7 @@ from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.textmemory import bindings
+from rlm_memory_host.textmemory.activity import Activity
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.health import HINTS, TextHealth
 from rlm_memory_host.textmemory.opening import Opened, open_memory
@@ -59,6 +60,11 @@ class Text:
         """Offer what a command announced of these memories and kept."""
         if self.remote is not None:
             self.remote.settle(lambda note: is_kept(self.opened, note), memory_ids)
+
+    @property
+    def activity(self) -> Activity:
+        """How memories are used; the host keeps it every `KEEP_SECONDS` and at its end."""
+        return self.services.memory.activity
 
     @property
     def health(self) -> TextHealth:
@@ -109,6 +115,7 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
             around.model,
             settings.memory.profile,
             judging=judging_of(settings, opened.health, has_model=around.model is not None),
+            on_fault=opened.health.fault,
         )
     )
     if around.remote is not None:

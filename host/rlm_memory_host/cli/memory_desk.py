@@ -75,7 +75,8 @@ def common(
     as_json: JsonOption = False,
 ) -> None:
     """Open the memory of one owner."""
-    context.obj = open_desk(config, state_root, project, preset, owner, as_json)
+    desk = context.obj = open_desk(config, state_root, project, preset, owner, as_json)
+    context.call_on_close(desk.memory.activity.keep)
 
 
 def open_desk(
@@ -102,6 +103,7 @@ def open_desk(
         guard_of(opened.guard),
         remote=remote if loaded.honcho is not None else None,
         withdraw=lambda memory_id: outbox.take_back(loaded.state_root, {memory_id}),
+        on_fault=opened.health.fault,
     )
     memory = TextMemory(parts)
     return Desk(loaded.state_root, opened, memory, Caller(owner, "user", preset, told, "command-line"), as_json)

@@ -1,7 +1,9 @@
 """What time does to memories: expiry, dormancy, capacity. A plan, never a deletion. Pure functions.
 
 Owns: the chain expires_at/expire_days -> dormant after 180 days unread (a read within the last 30 renews) -> over
-capacity the oldest dormant -> archived. Does not own: doing it (`review.consolidate`), physical deletion (purge only).
+capacity the oldest dormant -> archived; verdicts order the steps (wrong, stale, none, useful) and decide between the
+equally old, never whether something moves. Does not own: doing it (`review.consolidate`), physical deletion (purge
+only).
 
 Pinned, P0 and user- or operator-written items never move by themselves. When the clock jumped by more than 30 days
 since the last look, the whole chain is held and said so. Ages use the later of the stored times and now, so a clock
@@ -92,10 +94,17 @@ def plan(
             steps.append(Step(block.id, "expire", reason))
         elif age > timedelta(days=rules.dormant_days) and not _is_renewed(use_of(block.id), now, rules):
             steps.append(Step(block.id, "dormant", f"unread for over {rules.dormant_days} days"))
+    steps.sort(key=lambda step: verdict_order(use_of(step.id)))
     over = kept - rules.capacity
-    for _, block in sorted(dormant, key=lambda item: (item[0], item[1].id))[: max(0, over)]:
+    oldest = sorted(dormant, key=lambda item: (item[0], verdict_order(use_of(item[1].id)), item[1].id))
+    for _, block in oldest[: max(0, over)]:
         steps.append(Step(block.id, "archive", f"the layer is over {rules.capacity:,} memories"))
     return AgingPlan(tuple(steps))
+
+
+def verdict_order(use: Use) -> int:
+    """Where a verdict stands in an order of reviews and renewals: what was found wrong comes first."""
+    return {"wrong": 0, "stale": 1, None: 2, "useful": 3}[use.verdict]
 
 
 def _expiry(layer: LayerKind, block: Block, now: datetime, age: timedelta, rules: AgingRules) -> str:

@@ -79,7 +79,7 @@ def correct(
     item = found[0]
     _check_version(item.block, correction)
     if correction.verdict is not None:
-        memory.activity.judged(item.block.id, correction.verdict)
+        memory.activity.judged(item.block.id, correction.verdict, stamp(memory.now()))
         if not correction.text.strip():
             return Recorded(item.block.id, "DUPLICATE", "active", item.layer.kind.value, version=item.block.version)
     ready = _ready(memory, caller, correction, item.block, operator=operator, background=background)

@@ -36,6 +36,7 @@ HINTS: Final[Mapping[str, str]] = {
     "AUDIT_REPLACED": "run `rlm-memory audit verify`",
     "AUDIT_DAMAGED": "run `rlm-memory audit verify`",
     "AUDIT_TORN": "a write was cut off; nothing that was acknowledged is missing",
+    "ACTIVITY_DAMAGED": "when memories were last read, and verdicts on them, are counted anew; nothing is to do",
     "LOG_DAMAGED": "run `rlm-memory memory validate`",
     "SUSPECT_TRUNCATION": "run `rlm-memory memory validate`, then `memory review --accept-edits`",
     "QUARANTINED": "run `rlm-memory memory validate`",

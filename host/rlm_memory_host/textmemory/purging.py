@@ -35,6 +35,7 @@ from rlm_memory_host.errors import NotFound, ToolInput
 from rlm_memory_host.storage import names, ndjson
 from rlm_memory_host.storage.auditlog import salt_name
 from rlm_memory_host.storage.topics import TopicFile
+from rlm_memory_host.textmemory import activity
 from rlm_memory_host.textmemory.store import MarkdownStore, evidence_name
 
 What = Literal["session", "id", "topic"]
@@ -141,7 +142,11 @@ def _finish(store: MarkdownStore, row: Mapping[str, Any], references: int, rows:
     for target in {*gone, session} - {""}:
         salts = store.folder / ".state" / "salts" / salt_name(target)
         _filter(store, salts, lambda found, target=target: found.get("target") == target)
+    uses = store.derived(activity.FILE)
     _remove_tree(store, store.folder / "derived")
+    # The one derived file that nothing makes again: the others' uses stay.
+    if uses is not None and (kept := activity.without(uses, gone)) is not None:
+        store.keep_derived(activity.FILE, kept)
     _sweep_temporary(store)
     store.forget_cache()
     remaining = tuple(_remaining(store, gone, session))

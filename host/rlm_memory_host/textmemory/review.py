@@ -32,7 +32,7 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.errors import NotFound, ToolInput
 from rlm_memory_host.textmemory import habits, rows
-from rlm_memory_host.textmemory.aging import AgingPlan, AgingRules, plan
+from rlm_memory_host.textmemory.aging import AgingPlan, AgingRules, plan, verdict_order
 from rlm_memory_host.textmemory.correcting import plan_in_place, plan_over_time
 from rlm_memory_host.textmemory.forgetting import Forgotten, forget, moved
 from rlm_memory_host.textmemory.notes import Ready, Recorded
@@ -47,13 +47,12 @@ _NO_CANDIDATE = "there is no such candidate, or it was decided already"
 
 
 def pending(memory: TextMemory) -> list[Candidate]:
-    """What waits, judged wrong or stale targets first, then by how often it was seen, then oldest first."""
-    weight = {"wrong": 0, "stale": 1}
+    """What waits: targets judged wrong first, then stale, useful ones last; then by how often, then the oldest."""
     waiting = [item for item in rows.candidates(memory.store) if item.state in ("pending", "conflict")]
     return sorted(
         waiting,
         key=lambda item: (
-            weight.get(memory.activity.of(item.target).verdict or "", 2),
+            verdict_order(memory.activity.of(item.target)),
             -item.seen,
             item.created_at,
             item.id,

@@ -89,6 +89,8 @@ class Parts:
     judging: Judging = DEFAULT_JUDGING
     withdraw: Callable[[str], int] | None = None
     """Takes back what waits about a memory where there is no `remote` here: a command beside a host, or without one."""
+    on_fault: Callable[[str, str], None] = lambda _feature, _code: None
+    """Told of a feature and a code when something derived had to be begun anew."""
 
     def take_back(self, memory_id: str) -> int:
         """Drop what was not sent yet about a memory; how many deliveries. Raises HostError."""
@@ -102,7 +104,7 @@ class TextMemory:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        self.activity = Activity()
+        self.activity = Activity(parts.store, parts.on_fault)
         self.judge_fallback = ""
         self.shelves = Shelves(parts.store)
 

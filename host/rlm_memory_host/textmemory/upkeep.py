@@ -20,6 +20,7 @@ from rlm_memory_host.errors import HostError, LayerUnavailable
 from rlm_memory_host.storage import names, ndjson
 from rlm_memory_host.storage.audit import Break
 from rlm_memory_host.storage.tokens import document_terms
+from rlm_memory_host.textmemory import activity
 from rlm_memory_host.textmemory.store import MarkdownStore
 
 INDEX_NAME: Final = "MEMORY.md"
@@ -91,11 +92,11 @@ def _problem(store: MarkdownStore, layer: Layer, block: Block, code: str) -> Pro
 
 
 def rebuild_index(store: MarkdownStore) -> int:
-    """Write each layer's `MEMORY.md` again and drop everything derived; how many layers there are."""
+    """Write each layer's `MEMORY.md` again and drop what is made again; how many layers there are."""
     layers = available(store)
     with store.lock():
         for entry in store.files.scan(store.folder / "derived"):
-            if entry.is_file(follow_symlinks=False):
+            if entry.is_file(follow_symlinks=False) and entry.name != activity.FILE:
                 ndjson.discard(store.files, Path(entry.path))
         for layer in layers:
             write_index(store, layer)
