@@ -197,6 +197,25 @@ def test_only_a_root_gets_something_injected(serve: Callable[..., Client], tmp_p
         assert text not in client.post("/v1/recall", header=other, **ask).body["text"]
 
 
+def test_a_bridge_tells_how_full_its_context_is(serve: Callable[..., Client], tmp_path: Path) -> None:
+    """The answer says what was given up, and what nobody may tell is refused."""
+    client, work = serve(), tmp_path / "work"
+    text = "The lab uses blue tape for cohort seven."
+    client.call(header("one", work), "memory_record", note=text, kind="decision")
+    ask = {"turn": 1, "text": "Which tape does cohort seven use?"}
+    full = client.post("/v1/recall", header=header("full", work), context_used=0.98, **ask).body
+    assert full["text"] == ""
+    assert full["diagnostics"]["tier"] == "none"
+    assert full["diagnostics"]["degradation_reasons"][0] == "resident-compact"
+    roomy = client.post("/v1/recall", header=header("roomy", work), context_used=0, **ask).body
+    assert text in roomy["text"]
+    assert roomy["diagnostics"]["chars"] == len(roomy["text"]) <= 4_000
+    for used in (-0.1, 1.1, "0.5", True):
+        assert (
+            client.post("/v1/recall", header=header("odd", work), context_used=used, **ask).code == "INVALID_ARGUMENT"
+        )
+
+
 def captured(root: Path) -> dict[str, int]:
     """What the host counted of what it was told."""
     status = host_says(root, {"type": "status"})

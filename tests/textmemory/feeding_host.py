@@ -53,7 +53,7 @@ def feed(arguments: FeedArguments, call: Call) -> ToolResult:
 
 def inject(_arguments: NoArguments, call: Call) -> ToolResult:
     resident = sessions().resident(root(call))
-    return ToolResult({"text": sessions().inject(root(call)), "resident": resident.text}, "")
+    return ToolResult({"text": sessions().inject(root(call)).text, "resident": resident.text}, "")
 
 
 FED = {"properties": {"taken": {"type": "integer"}, "skipped": {"type": "integer"}, "counters": {"type": "object"}}}

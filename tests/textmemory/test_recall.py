@@ -22,7 +22,7 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.contracts.remote import MemoryRemote, RemoteAnswer, RemoteHit
 from rlm_memory_host.recall import fusion
-from rlm_memory_host.recall.budget import Bounds, Ledger, excerpt, seats
+from rlm_memory_host.recall.budget import Ledger, excerpt, seats
 from rlm_memory_host.recall.envelope import END, START, escaped, render
 from rlm_memory_host.recall.fusion import lend_to_neighbours
 from rlm_memory_host.recall.items import Found
@@ -401,19 +401,3 @@ def test_hits_say_whose_word_they_are() -> None:
     assert recall.search(ROOT, Query("cache")).items[0].labels == ()
     assert recall.search(ROOT, Query("cache", kind=Kind.PERSON)).items == ()
     assert recall.search(ROOT, Query("cache")).items[0].authority is Authority.OPERATOR
-
-
-def test_pressure_lowers_in_a_fixed_order() -> None:
-    """First the tier, then sizes, then all but the important, a line, nothing; every step is named."""
-    from rlm_memory_host.recall import pressure
-
-    assert [pressure.at(level)[0].tier for level in range(6)] == [
-        "full",
-        "compact",
-        "compact",
-        "minimal",
-        "single",
-        "none",
-    ]
-    assert pressure.at(3)[1] == ("resident-compact", "fewer-and-shorter", "important-only")
-    assert pressure.at(99)[0].bounds == Bounds(0, 0, 0)

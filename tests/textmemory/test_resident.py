@@ -191,5 +191,8 @@ def test_the_prefix_is_stable_until_something_changes() -> None:
     scene.memory.record(ROOT, Note("Never push on Fridays."), operator=True)
     assert recall.resident(ROOT).text != first.text
     cache = ResidentCache()
-    cache.keep("k", first)
-    assert [cache.is_due("k", "s", epoch) for epoch in (0, 0, 1, 1)] == [True, False, True, False]
+    due: list[bool] = []
+    for epoch in (0, 0, 1, 1):
+        due.append(cache.in_context(first, "s", epoch) is None)
+        cache.mark_sent(first, "s", epoch)
+    assert due == [True, False, True, False]

@@ -28,6 +28,7 @@ from rlm_memory_host.contracts.memory import Caller, Log, TextStore
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import HostError, ToolInput
 from rlm_memory_host.logs import LOGGER, where
+from rlm_memory_host.recall.injecting import Injection
 from rlm_memory_host.recall.resident import Resident
 from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.textmemory import aliases, extraction
@@ -141,18 +142,37 @@ class Sessions:
             self.capture.asked(scope.session_id, text, turn)
 
     # -- back --------------------------------------------------------------------------------------------------------
-    def inject(self, scope: Scope, is_wanted: Callable[[], bool] = lambda: True) -> str:
-        """Resident text and recall for the first step of a root turn, in one envelope; "" when there is nothing.
+    def inject(
+        self, scope: Scope, is_wanted: Callable[[], bool] = lambda: True, used: float | None = None
+    ) -> Injection:
+        """Resident text and recall for the first step of a root turn, in one envelope; no text when there is nothing.
 
-        `is_wanted` is asked once, before what was found counts as given.
+        `is_wanted` is asked once, before what was found counts as given. `used` is as `pressed` takes it.
         """
         if self._recall is None:
-            return ""
+            return Injection()
+        if used is not None:
+            self.pressed(scope, used)
         try:
-            return self._recall.inject(Caller.of(scope, self._human_peer), is_wanted=is_wanted)
+            caller = Caller.of(scope, self._human_peer)
+            return self._recall.injection(caller, warning=self._health.warning(), is_wanted=is_wanted)
         except HostError as error:
             self._fault("recall", error)
-            return ""
+            return Injection()
+
+    def pressed(self, scope: Scope, used: float) -> None:
+        """A session's context is full to this fraction (0 to 1): the fuller, the less of memory it is given.
+
+        Every step is audited; one that cannot be is a fault of the audit and holds nothing up. Raises ToolInput.
+        """
+        if not 0.0 <= used <= 1.0:
+            raise ToolInput("used: a fraction of the context between 0 and 1")
+        if self._recall is None:
+            return
+        try:
+            self._recall.pressed(Caller.of(scope, self._human_peer), used)
+        except HostError as error:
+            self._fault("audit", error)
 
     def resident(self, scope: Scope) -> Resident | None:
         """The resident text of a caller; None without a text memory."""

@@ -168,7 +168,7 @@ class Stand:
     def inject(self, scope: Scope) -> str:
         """What would go before the first step of a turn; "" without text memory."""
         began = time.monotonic()
-        text = "" if self.parts.text is None else self.parts.text.sessions.inject(scope)
+        text = "" if self.parts.text is None else self.parts.text.sessions.inject(scope).text
         self.spent_seconds.setdefault("inject", []).append(time.monotonic() - began)
         return text
 

@@ -38,6 +38,7 @@ from rlm_memory_host.errors import HostError, ProtocolError
 from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.loopback import document, messages
 from rlm_memory_host.loopback.limits import Rates
+from rlm_memory_host.recall.injecting import Injection
 from rlm_memory_host.tools.dispatcher import Dispatcher
 
 RATE_LIMITED: Final = "RATE_LIMITED"
@@ -61,8 +62,8 @@ class Sessions(Feed, Protocol):
         """The user of a root session asks this now."""
         ...
 
-    def inject(self, scope: Scope, is_wanted: Callable[[], bool]) -> str:
-        """What the first step of a root's turn gets; "" for nothing, or where nobody waits for it any more."""
+    def inject(self, scope: Scope, is_wanted: Callable[[], bool], used: float | None) -> Injection:
+        """What the first step of a root's turn gets; no text for nothing, or where nobody waits for it any more."""
         ...
 
 
@@ -153,13 +154,14 @@ class _Api:
             scope = await self._scope(asked.header)
             sessions = self._served.sessions
             if sessions is None or scope.agent_kind != "root":
-                return {"text": ""}
+                return {"text": "", "diagnostics": Injection().diagnostics()}
 
             gone = threading.Event()
 
             def found() -> Mapping[str, Any]:
                 sessions.asked(scope, asked.text, asked.turn)
-                return {"text": sessions.inject(scope, lambda: not gone.is_set())}
+                made = sessions.inject(scope, lambda: not gone.is_set(), asked.context_used)
+                return {"text": made.text, "diagnostics": made.diagnostics()}
 
             try:
                 return await _while_connected(request, self._in_pool(found))

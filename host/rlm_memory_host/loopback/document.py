@@ -34,8 +34,12 @@ _POSTS: Final[dict[str, tuple[type[BaseModel], str, dict[str, Any]]]] = {
     "/v1/tools/call": (messages.CallRequest, "Call a tool; hanging up cancels the call.", _ENVELOPE),
     "/v1/recall": (
         messages.RecallRequest,
-        "What to inject into the first step of a root's turn; an empty text for nothing.",
-        {"type": "object", "required": ["text"], "properties": {"text": _TEXT}},
+        "What to inject into the first step of a root's turn; an empty text for nothing. Diagnostics hold no content.",
+        {
+            "type": "object",
+            "required": ["text", "diagnostics"],
+            "properties": {"text": _TEXT, "diagnostics": {"type": "object"}},
+        },
     ),
     "/v1/events": (
         messages.EventsRequest,

@@ -51,6 +51,15 @@ class RecallRequest(_Shape):
     header: SessionHeader
     turn: Annotated[int, Field(ge=0)]
     text: Annotated[str, Field(max_length=MAX_TEXT)]
+    context_used: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="How full the session's context is; the fuller, the less it is given.",
+        ),
+    ] = None
 
 
 class EventsRequest(_Shape):

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from rlm_memory_host.contracts.memory import Block, Kind, LayerKind, Located
 from rlm_memory_host.recall.envelope import escaped
@@ -25,6 +25,8 @@ from rlm_memory_host.textmemory.sentences import fold, split
 Tier = Literal["full", "compact", "minimal", "single", "none"]
 TIERS: Final[tuple[Tier, ...]] = ("full", "compact", "minimal", "single", "none")
 LINE_CHARS: Final = 150
+KEPT_SESSIONS: Final = 512
+"""Texts and sessions whose text is remembered; one that was let go is made, and sent, again."""
 SURE: Final = 0.8
 
 KIND_ORDER: Final[tuple[Kind, ...]] = (
@@ -61,7 +63,10 @@ RIKO_CHARS: Final = 12_000
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """One rendering. `hash` is of the text's bytes; `omitted` counts what would have been shown with more room."""
+    """One rendering. `hash` is of the text's bytes; `omitted` counts what would have been shown with more room.
+
+    `basis` is the signature without the tier: it changes only with what the text says.
+    """
 
     text: str
     tier: Tier
@@ -70,6 +75,7 @@ class Resident:
     included: tuple[str, ...] = ()
     omitted: int = 0
     reasons: tuple[str, ...] = ()
+    basis: str = ""
 
 
 def eligible(items: Iterable[Located], contested: frozenset[str]) -> list[Located]:
@@ -113,43 +119,63 @@ def build(
     room = chars if chars is not None and tier == "full" else frame.chars
     lines_most = frame.lines if chars is None or tier != "full" else frame.lines * 4
     sign = signature(shown, habits, tier, warning)
+    basis = signature(shown, habits, "full", warning)
     if frame.only_important:
-        shown = [item for item in shown if item.block.priority == "P0" and item.block.confidence >= SURE]
+        shown = [item for item in shown if is_important(item.block)]
     entries = [(item.block.id, line_of(item)) for item in shown]
     entries += [(habit.id, f"- [habit] {escaped(habit.pattern)} (habit, {habit.id})") for habit in habits]
+    made = Resident("", tier, sign, "", basis=basis)
     if tier == "none" or not (entries or warning):
-        return _resident([], tier, sign, (), len(entries))
+        return _resident(made, [], (), len(entries))
     if tier == "single":
-        return _resident([f"{len(entries)} memories; memory_search finds them"], tier, sign, (), len(entries))
-    return _packed(entries, tier, sign, warning, lines_most, room)
+        return _resident(made, [f"{len(entries)} memories; memory_search finds them"], (), len(entries))
+    tail = [f"Note: {escaped(warning)}"[:LINE_CHARS]] if warning else []
+    return _packed(made, entries, tail, lines_most, room)
+
+
+def is_important(block: Block) -> bool:
+    """Whether a memory stays under pressure: P0, and sure."""
+    return block.priority == "P0" and block.confidence >= SURE
+
+
+def shortened(made: Resident, room: int) -> Resident:
+    """The text within `room` characters: whole lines in their order, and how many more were left out; "" for none."""
+    if len(made.text) <= room:
+        return made
+    lines = made.text.split("\n")
+    entries = list(zip(made.included, lines, strict=False))
+    tail = lines[len(entries) :]
+    before = made.omitted if entries else 0
+    packed = _packed(made, entries, tail[:-1] if before else tail, len(lines) + 1, room, before)
+    return packed if packed.included else _resident(made, [], (), len(entries) + made.omitted)
 
 
 def _packed(
-    entries: list[tuple[str, str]], tier: Tier, sign: str, warning: str, lines_most: int, room: int
+    made: Resident, entries: list[tuple[str, str]], tail: list[str], lines_most: int, room: int, before: int = 0
 ) -> Resident:
-    tail = [f"Note: {escaped(warning)}"[:LINE_CHARS]] if warning else []
     lines: list[str] = []
     ids: list[str] = []
     for number, (memory_id, line) in enumerate(entries):
-        last = number == len(entries) - 1 and len(ids) == number
-        after = [*lines, line, *tail, *([] if last else [_left_out(len(entries))])]
+        last = number == len(entries) - 1 and len(ids) == number and not before
+        after = [*lines, line, *tail, *([] if last else [_left_out(len(entries) + before)])]
         if len(line) > LINE_CHARS or len(after) > lines_most or len("\n".join(after)) > room:
             continue
         lines.append(line)
         ids.append(memory_id)
-    omitted = len(entries) - len(ids)
+    omitted = before + len(entries) - len(ids)
     more = [_left_out(omitted)] if omitted else []
-    return _resident([*lines, *tail, *more], tier, sign, tuple(ids), omitted)
+    return _resident(made, [*lines, *tail, *more], tuple(ids), omitted)
 
 
 def _left_out(count: int) -> str:
     return f"({count} more left out; memory_search finds them)"
 
 
-def _resident(lines: list[str], tier: Tier, sign: str, ids: tuple[str, ...], omitted: int) -> Resident:
+def _resident(made: Resident, lines: list[str], ids: tuple[str, ...], omitted: int) -> Resident:
     text = "\n".join(lines)
-    reasons = () if tier == "full" else (f"tier-{tier}",)
-    return Resident(text, tier, sign, hashlib.sha256(text.encode()).hexdigest(), ids, omitted, reasons)
+    reasons = () if made.tier == "full" else (f"tier-{made.tier}",)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return replace(made, text=text, hash=digest, included=ids, omitted=omitted, reasons=reasons)
 
 
 def line_of(item: Located) -> str:
@@ -178,31 +204,62 @@ def _layer(item: Located) -> str:
     return item.layer.kind.value if item.layer.kind is not LayerKind.HABIT else "habit"
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a session's context holds: which text, of which epoch, how rich it was, and which memories it shows."""
+
+    basis: str
+    epoch: int
+    tier: Tier
+    included: frozenset[str]
+
+
 @dataclass(slots=True)
 class ResidentCache:
-    """The last valid text by caller: the same signature gives the same bytes, a failure keeps what was there."""
+    """The last valid texts by caller and tier: one signature gives the same bytes, a failure keeps what was there."""
 
-    last: dict[str, Resident] = field(default_factory=dict[str, Resident])
-    sent: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    last: dict[tuple[str, Tier], Resident] = field(default_factory=dict[tuple[str, Tier], Resident])
+    sent: dict[str, _Sent] = field(default_factory=dict[str, _Sent])
     stable: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, key: str, made: Resident) -> Resident:
         """The text to use: the kept one when nothing that it depends on changed."""
         with self.lock:
-            held = self.last.get(key)
+            held = self.last.get((key, made.tier))
             if held is not None and held.signature == made.signature:
                 self.stable = self.stable and held.text == made.text
                 return held
-            self.last[key] = made
+            self.last[key, made.tier] = made
+            _bounded(self.last)
             return made
 
-    def is_due(self, key: str, session: str, epoch: int) -> bool:
-        """Whether a session has to be sent the text: it changed, or its context was compacted since."""
+    def held(self, key: str, tier: Tier) -> Resident | None:
+        """The last valid text of a caller that is no richer than a tier; None where none was made yet."""
         with self.lock:
-            held = self.last.get(key)
-            mark = (held.hash if held else "", epoch)
-            if self.sent.get(session) == mark:
-                return False
-            self.sent[session] = mark
-            return True
+            kept = (self.last.get((key, lower)) for lower in TIERS[TIERS.index(tier) :])
+            return next((made for made in kept if made is not None), None)
+
+    def in_context(self, made: Resident, session: str, epoch: int) -> frozenset[str] | None:
+        """The memories that a session's context shows already; None where it has to be sent this text.
+
+        So it has when what the text says changed, when the context was compacted, and when the context holds it only as
+        a lower tier. A lower tier of what is there already would cost room and say less.
+        """
+        with self.lock:
+            sent = self.sent.get(session)
+            if sent is None or (sent.basis, sent.epoch) != (made.basis, epoch):
+                return None
+            return sent.included if TIERS.index(made.tier) >= TIERS.index(sent.tier) else None
+
+    def mark_sent(self, made: Resident, session: str, epoch: int) -> None:
+        """A session was sent this text."""
+        with self.lock:
+            self.sent[session] = _Sent(made.basis, epoch, made.tier, frozenset(made.included))
+            _bounded(self.sent)
+
+
+def _bounded(kept: dict[Any, Any]) -> None:
+    """Let go of what was put there first."""
+    while len(kept) > KEPT_SESSIONS:
+        kept.pop(next(iter(kept)))

@@ -1,7 +1,7 @@
-"""Recall: one question over all channels, fused, filtered, ordered; and the resident text. Reads only.
+"""Recall: one question over all channels, fused, filtered, ordered; and what is injected of it. Reads only.
 
 Owns: the order of the steps and what is asked of the remote memory. Does not own: scores (`bm25`, `fusion`), reasons
-(`eligibility`), bounds (`budget`), text (`envelope`, `resident`).
+(`eligibility`), what an agent is given (`giving`, `budget`), text (`envelope`, `resident`).
 
 The remote is asked in a thread of its own, before the local channels, and waited for at most until its deadline;
 whatever comes later is dropped, and local results never fail for it.
@@ -27,16 +27,16 @@ from rlm_memory_host.contracts.memory import (
     Sensitivity,
 )
 from rlm_memory_host.contracts.remote import RemoteMemory
-from rlm_memory_host.recall import fusion, observed, planner, remotely
-from rlm_memory_host.recall.budget import Bounds, Choice, Ledger
+from rlm_memory_host.errors import StoreError
+from rlm_memory_host.recall import fusion, injecting, observed, planner, pressure, remotely
 from rlm_memory_host.recall.eligibility import Mode, Reading, block_reason, evidence_reason
-from rlm_memory_host.recall.envelope import render
+from rlm_memory_host.recall.giving import Giving
 from rlm_memory_host.recall.hits import Hit, Key, item_of_hit
+from rlm_memory_host.recall.injecting import Injection
 from rlm_memory_host.recall.items import Found, in_order
 from rlm_memory_host.recall.library import Library
-from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build
 from rlm_memory_host.storage.tokens import query_terms
-from rlm_memory_host.textmemory import aliases, habits, rows
+from rlm_memory_host.textmemory import aliases, rows
 from rlm_memory_host.textmemory.sentences import fold
 from rlm_memory_host.textmemory.service import TextMemory
 from rlm_memory_host.textmemory.shelves import View
@@ -84,7 +84,7 @@ class CardSource(Protocol):
     def __call__(self, caller: Caller, query: str, limit: int) -> Sequence[Found]: ...
 
 
-class Recall:
+class Recall(Giving):
     """Searches one owner's memory."""
 
     def __init__(
@@ -97,9 +97,7 @@ class Recall:
         sessions: Callable[[Caller], Iterable[str]] | None = None,
         observations: bool = False,
     ) -> None:
-        self.memory = memory
-        self.ledger = Ledger()
-        self.cache = ResidentCache()
+        super().__init__(memory)
         self.library = Library(memory.store)
         self._remote = remote
         self._remote_seconds = remote_seconds
@@ -286,64 +284,46 @@ class Recall:
         return observed.hits(self.memory, caller, query.text, query.limit)
 
     # -- for agents --------------------------------------------------------------------------------------------------
-    def give(
-        self, caller: Caller, items: Sequence[Found], *, bounds: Bounds | None = None, force: bool = False
-    ) -> Choice:
-        """What an agent gets of the hits: budgeted and not twice. A notebook or a person gets all of them."""
-        now = self.memory.now().isoformat()
-        if caller.agent_kind == "none":
-            choice = Choice(tuple(items))
-        else:
-            epoch = self.memory.parts.captured.epoch(caller.session)
-            choice = self.ledger.take(caller.session, epoch, items, bounds, force=force)
-        for item in choice.items:
-            self.memory.activity.read(item.id, now)
-        return choice
-
-    def resident(self, caller: Caller, tier: Tier = "full", warning: str = "") -> Resident:
-        """The resident text of a caller; the same bytes as long as nothing that it shows changes."""
-        preset = caller.preset
-        riko = self.memory.parts.profile == "riko"
-        made = build(
-            self.memory.current(caller),
-            habits.injected(self.memory.habits(), preset),
-            contested=rows.contested(self.memory.store),
-            tier=tier,
-            warning=warning,
-            chars=RIKO_CHARS if riko else None,
-        )
-        return self.cache.keep(self._cache_key(caller), made)
-
-    def inject(
-        self,
-        caller: Caller,
-        *,
-        bounds: Bounds | None = None,
-        tier: Tier = "full",
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> str:
-        """Resident text and recall for the first step of a root turn, in one envelope; "" when there is nothing.
+    def injection(
+        self, caller: Caller, *, warning: str = "", is_wanted: Callable[[], bool] = lambda: True
+    ) -> Injection:
+        """Resident text and recall for the first step of a root turn, in one envelope and one budget.
 
         The query is the user's captured message, never tool output. Child agents get nothing by themselves. Where
         nobody waits any more when all is found, nothing counts as given.
         """
         message = self.memory.message(caller)
         if caller.agent_kind != "root" or message is None:
-            return ""
-        resident = self.resident(caller, tier)
+            return Injection()
         epoch = self.memory.parts.captured.epoch(caller.session)
-        page = self.search(caller, Query(message.text[:2_000], limit=20))
+        step, _ = self._step(caller)
+        whole = self.resident(caller, warning=warning)
+        items, trouble = self._asked(caller, message.text, step)
         if not is_wanted():
-            return ""
-        is_due = self.cache.is_due(self._cache_key(caller), caller.session, epoch)
-        said = [item for item in page.items if item.id not in resident.included]
-        fresh = [item for item in said if item.kind != "evidence" or item.text != message.text]
-        choice = self.give(caller, fresh, bounds=bounds)
-        text = resident.text if is_due else ""
-        return render(choice.items, text) if text or choice.items else ""
+            return Injection()
+        is_apart = self.memory.parts.profile == "riko"
+        account = injecting.Account(self.ledger, caller.session, epoch, step.bounds, is_apart)
+        known = self.cache.in_context(whole, caller.session, epoch)
+        made, sent, choice = injecting.compose(whole, known, items, account, trouble)
+        if sent is not None and sent.text:
+            self.cache.mark_sent(sent, caller.session, epoch)
+        self._read(choice)
+        return self._told(caller, made)
 
-    def _cache_key(self, caller: Caller) -> str:
-        return "\x1f".join((caller.owner, caller.project or "-", caller.preset or "-", caller.session))
+    def inject(self, caller: Caller) -> str:
+        """The text of an `injection`; "" when there is nothing."""
+        return self.injection(caller).text
+
+    def _asked(self, caller: Caller, text: str, step: pressure.Step) -> tuple[list[Found], tuple[str, ...]]:
+        """What recall finds for a message, beside itself; a memory that cannot be searched adds nothing."""
+        if step.tier in ("single", "none"):
+            return [], ()
+        try:
+            page = self.search(caller, Query(text[:2_000], limit=20))
+            fresh = [item for item in page.items if item.kind != "evidence" or item.text != text]
+            return self._important(caller, step, fresh), ()
+        except (StoreError, OSError):
+            return [], (injecting.RECALL_UNAVAILABLE,)
 
 
 def _of_kind(scores: dict[Key, float], view: View, query: Query) -> dict[Key, float]:

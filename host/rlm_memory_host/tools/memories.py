@@ -130,6 +130,7 @@ def with_text_status(status: Tool, services: TextServices) -> Tool:
 
 def _resident_value(services: TextServices, caller: Caller, counts: Mapping[str, object]) -> dict[str, Any]:
     resident = services.recall.resident(caller, warning="".join(services.warnings()))
+    injected = services.recall.injected.get(caller.session)
     return {
         "index_hash": resident.hash,
         "prefix_stable": services.recall.cache.stable,
@@ -138,6 +139,7 @@ def _resident_value(services: TextServices, caller: Caller, counts: Mapping[str,
         "lines": resident.text.count("\n") + 1 if resident.text else 0,
         "omitted": resident.omitted,
         "degradation_reasons": list(resident.reasons),
+        "injection": injected.diagnostics() if injected is not None else None,
         "zero_model": counts["zero_model"],
         "judge": counts["judge"],
     }

@@ -297,7 +297,7 @@ def _plugin_recall(services: TextServices) -> Run:
                 {"id": item.id, "title": item.title, "excerpt": item.text, "chars": len(item.text)}
                 for item in choice.items[:5]
             ],
-            "tier": "full",
+            "tier": choice.tier,
             "spentChars": choice.spent,
             "sessionSpentChars": choice.session_spent,
             "dedupedIds": list(choice.repeated),

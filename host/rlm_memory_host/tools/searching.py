@@ -159,7 +159,7 @@ def recall(services: TextServices, arguments: RecallArguments, call: Call) -> To
         "spent_chars": choice.spent,
         "session_spent_chars": choice.session_spent,
         "repeated": list(choice.repeated),
-        "tier": "full",
+        "tier": choice.tier,
         "degradation_reasons": list(choice.reasons),
         "warnings": [
             *dict.fromkeys(problems),

@@ -1,0 +1,109 @@
+"""What an agent is given: within its budget, at its context's pressure; and the resident text that it always sees.
+
+Owns: whose budget and whose pressure counts, the last valid resident text, the audit of pressure. Does not own: what is
+found (`service`), bounds (`budget`), the ladder (`pressure`), lines (`resident`).
+
+Source: design page "Recall, resident text, guard, audit, health, tools", Recall and Resident text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlm_memory_host.contracts.memory import AuditNote, Caller, Transaction
+from rlm_memory_host.errors import StoreError
+from rlm_memory_host.recall import injecting, pressure
+from rlm_memory_host.recall.budget import KEPT_SESSIONS, Bounds, Choice, Ledger
+from rlm_memory_host.recall.items import Found
+from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build, is_important
+from rlm_memory_host.textmemory import habits, rows
+from rlm_memory_host.textmemory.service import TextMemory
+
+
+class Giving:
+    """Gives of one owner's memory, and remembers what it gave."""
+
+    def __init__(self, memory: TextMemory) -> None:
+        self.memory = memory
+        self.ledger = Ledger()
+        self.cache = ResidentCache()
+        self.pressure = pressure.Pressure()
+        self.injected: dict[str, injecting.Injection] = {}
+        """The last injection of each session, for its diagnostics; the newest sessions' alone."""
+
+    def give(
+        self, caller: Caller, items: Sequence[Found], *, bounds: Bounds | None = None, force: bool = False
+    ) -> Choice:
+        """What an agent gets of the hits: budgeted and not twice. A notebook or a person gets all of them."""
+        if caller.agent_kind == "none":
+            choice = Choice(tuple(items))
+        else:
+            epoch = self.memory.parts.captured.epoch(caller.session)
+            step, reasons = self._step(caller)
+            kept = self._important(caller, step, items)
+            choice = self.ledger.take(caller.session, epoch, kept, bounds or step.bounds, force=force)
+            choice = replace(choice, reasons=(*reasons, *choice.reasons), tier=step.tier)
+        self._read(choice)
+        return choice
+
+    def resident(self, caller: Caller, tier: Tier | None = None, warning: str = "") -> Resident:
+        """The resident text of a caller; the same bytes as long as nothing that it shows changes.
+
+        Without a `tier` it is that of the caller's pressure. Where the memories cannot be read now, the last valid text
+        stays; raises StoreError and OSError where there was none yet.
+        """
+        step, reasons = self._step(caller)
+        tier, reasons = (step.tier, reasons) if tier is None else (tier, ())
+        key = self._cache_key(caller)
+        try:
+            made = build(
+                self.memory.current(caller),
+                habits.injected(self.memory.habits(), caller.preset),
+                contested=rows.contested(self.memory.store),
+                tier=tier,
+                warning=warning,
+                chars=RIKO_CHARS if self.memory.parts.profile == "riko" else None,
+            )
+        except (StoreError, OSError):
+            held = self.cache.held(key, tier)
+            if held is None:
+                raise
+            return replace(held, reasons=(*reasons, injecting.LAST_VALID))
+        made = self.cache.keep(key, made)
+        return replace(made, reasons=reasons) if reasons else made
+
+    def pressed(self, caller: Caller, used: float) -> None:
+        """The caller's context is full to the fraction `used`; every step that follows is audited.
+
+        Raises StoreError.
+        """
+        epoch = self.memory.parts.captured.epoch(caller.session)
+        moves = self.pressure.told(caller.session, epoch, used)
+        notes = [AuditNote(op, "host", code=code, session=caller.session) for op, code in moves]
+        if notes:
+            self.memory.store.commit(Transaction(notes=tuple(notes)))
+
+    def _told(self, caller: Caller, made: injecting.Injection) -> injecting.Injection:
+        self.injected.pop(caller.session, None)
+        self.injected[caller.session] = replace(made, text="")
+        for session in list(self.injected)[:-KEPT_SESSIONS]:
+            self.injected.pop(session, None)
+        return made
+
+    def _step(self, caller: Caller) -> tuple[pressure.Step, tuple[str, ...]]:
+        return pressure.at(self.pressure.level(caller.session, self.memory.parts.captured.epoch(caller.session)))
+
+    def _important(self, caller: Caller, step: pressure.Step, items: Sequence[Found]) -> list[Found]:
+        if not step.only_important:
+            return list(items)
+        kept = {item.block.id for item in self.memory.current(caller) if is_important(item.block)}
+        return [item for item in items if item.id in kept]
+
+    def _read(self, choice: Choice) -> None:
+        now = self.memory.now().isoformat()
+        for item in choice.items:
+            self.memory.activity.read(item.id, now)
+
+    def _cache_key(self, caller: Caller) -> str:
+        return "\x1f".join((caller.owner, caller.project or "-", caller.preset or "-", caller.session))
