@@ -17,10 +17,12 @@ from typing import Final, NoReturn
 from rlm_memory import errors, wire
 from rlm_memory.channel import HostChannel, Pending
 from rlm_memory.finding import EXTENSION_VERSION, Connection, Host, dial, read_hello, state_root
+from rlm_memory.upgraded import KernelRoute
 
 SHORT_HELLO_SECONDS: Final = 0.25
 """A host that is attached already answers a hello in a few milliseconds; nobody launched us, so no longer than this."""
 MODES: Final = ("auto", "comm", "none")
+ROUTES: Final = ("auto", "comm")
 LEASED: Final = "KERNEL_LEASED"
 """What a host answers that was asked to attach to a kernel which another host serves."""
 
@@ -28,8 +30,12 @@ LEASED: Final = "KERNEL_LEASED"
 class KernelConnection(Connection):
     """A kernel's relation to its host."""
 
-    def __init__(self, channel: HostChannel, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, channel: HostChannel, environ: Mapping[str, str] = os.environ, *, route: KernelRoute | None = None
+    ) -> None:
+        """`route` where the channel's may be upgraded."""
         super().__init__(channel, environ)
+        self._route = route
         self._hello: Pending | None = None
         self._hello_sent = 0.0
 
@@ -49,16 +55,25 @@ class KernelConnection(Connection):
 
         return SessionConnection(self._environ, offer=offer)
 
+    def forget(self) -> None:
+        """The host is lost: the next call looks for one again, over the kernel's own channels."""
+        if self._route is not None:
+            self._route.downgrade()
+        super().forget()
+
     # -- the steps -------------------------------------------------------------------------------------------------
 
     def _mode(self) -> str:
-        mode = self._environ.get("RLM_MEMORY_HOST") or "auto"
-        if mode not in MODES:
-            raise errors.HostUnavailable(f"RLM_MEMORY_HOST is {mode!r}; it may be {', '.join(MODES)}")
-        return mode
+        return self._told("RLM_MEMORY_HOST", MODES)
+
+    def _told(self, name: str, allowed: tuple[str, ...]) -> str:
+        value = self._environ.get(name) or "auto"
+        if value not in allowed:
+            raise errors.HostUnavailable(f"{name} is {value!r}; it may be {', '.join(allowed)}")
+        return value
 
     def _connect(self) -> Host:
-        mode = self._mode()
+        mode, route = self._mode(), self._told("RLM_MEMORY_ROUTE", ROUTES)
         if mode == "none":
             raise errors.HostUnavailable(
                 "RLM_MEMORY_HOST=none keeps this kernel from any host; unset it and call again"
@@ -81,7 +96,23 @@ class KernelConnection(Connection):
                 "or restart it with `rlm-memory host stop`"
             )
         self._hello = None
-        return self._read_hello(reply)
+        host = self._read_hello(reply)
+        if host.offer is not None and "comm" not in (mode, route):
+            self._upgrade(host.offer)
+        return host
+
+    def _upgrade(self, offer: wire.Offer) -> None:
+        """Take the direct channel that the hello offers, where it can be reached from here: a sandbox hides it."""
+        from rlm_memory.directroute import is_reachable
+
+        if self._route is not None and is_reachable(offer.address):
+            self._route.upgrade(offer, self._direct_lost)
+
+    def _direct_lost(self) -> None:
+        """On the direct channel's thread: what waits is asked for again the other way, the next call says hello."""
+        self._host = None
+        if self._route is not None:
+            self.channel.switch(self._route, opened=True)
 
     def _attach_and_hear(self) -> wire.Reply | None:
         """Attach a host and wait for its hello. One that was faster than ours serves the kernel: then its hello."""

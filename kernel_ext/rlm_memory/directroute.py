@@ -56,10 +56,19 @@ GONE: Final = (
 class DirectRoute:
     """One connection with one token, from one process. After a fork the child's copy only knows how to refuse."""
 
-    def __init__(self, offer: wire.Offer, on_lost: Callable[[DirectRoute, errors.MemoryFault], None]) -> None:
-        """`on_lost` is called once, on the reader's thread, when the connection is refused or over."""
+    def __init__(
+        self,
+        offer: wire.Offer,
+        on_lost: Callable[[DirectRoute, errors.MemoryFault], None],
+        *,
+        origin: str | None = None,
+    ) -> None:
+        """`on_lost` is called once, on the reader's thread, when the connection is refused or over.
+
+        `origin` names the channel at the host, by default with a name of its own.
+        """
         self._offer, self._on_lost = offer, on_lost
-        self._origin = uuid.uuid4().hex
+        self._origin = origin or uuid.uuid4().hex
         self._pid = os.getpid()
         self._lock: Any = threading.RLock()
         self._closed = False
@@ -143,6 +152,24 @@ class DirectRoute:
         finally:
             with self._lock:
                 self._followers -= 1
+
+    def is_open(self) -> bool:
+        """Whether the handshake is done and nothing has ended the connection since."""
+        return self._authenticated and self._fault is None and not self._closed
+
+    def wake(self) -> None:
+        """Have whoever drives look whether what it waits for is done."""
+        with self._lock:
+            if self._drivers and not self._closed:
+                self._nudge.ring()
+
+    def give_up(self, fault: errors.MemoryFault) -> None:
+        """End the route as if its connection were lost. Never waits, so that it may be called while driving."""
+        with self._lock:
+            if not self._closed and self._fault is None:
+                self._fault = fault
+                self._bell.ring()
+                self._nudge.ring()
 
     def refusal(self) -> errors.MemoryFault | None:
         if os.getpid() != self._pid:

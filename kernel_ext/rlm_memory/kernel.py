@@ -19,7 +19,7 @@ from rlm_memory.attaching import KernelConnection
 from rlm_memory.channel import HostChannel
 from rlm_memory.finding import Connection
 from rlm_memory.kept import state
-from rlm_memory.route import CommRoute
+from rlm_memory.upgraded import KernelRoute
 
 LATER: Final = (
     "codecs", "computations", "experiments", "fingerprints", "opening", "progress", "recording", "results",
@@ -56,7 +56,8 @@ def close() -> None:
 def _found() -> Connection:
     kernel = running_kernel()
     if kernel is not None:
-        return KernelConnection(HostChannel(CommRoute(kernel)))
+        route = KernelRoute(kernel)
+        return KernelConnection(HostChannel(route), route=route)
     from rlm_memory.opening import SessionConnection, shared_offer
 
     offer = shared_offer()

@@ -353,13 +353,16 @@ class Letter:
         return b"%b %b%b" % (self.kind, names, self.data)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text may stand in a letter's first line."""
+    return 0 < len(text) <= MAX_NAME and text.isascii() and text.isprintable() and " " not in text
+
+
 def parse_letter(frame: bytes) -> Letter:
     """One message of a peer. Raises WireError for anything that is not one."""
     head, _, data = frame.partition(b"\n")
     names = head.decode("ascii", "replace").split(" ") if len(head) <= 4 * (MAX_NAME + 1) else []
-    if len(names) != 4 or not all(
-        0 < len(name) <= MAX_NAME and name.isascii() and name.isprintable() for name in names
-    ):
+    if len(names) != 4 or not all(is_name(name) for name in names):
         raise WireError("a message begins with a line of four names: open or close, origin, id, epoch")
     kind = names[0].encode()
     if kind not in (DIRECT_OPEN, DIRECT_CLOSE):

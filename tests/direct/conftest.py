@@ -25,12 +25,13 @@ def start_script(tmp_path: Path, state_root: Path) -> Iterator[Callable[..., Scr
         yield start
 
 
-@pytest.fixture(params=["kernel", "script", "worker"])
+@pytest.fixture(params=["kernel", "kernel over comms", "script", "worker"])
 def caller(request: pytest.FixtureRequest, start_host: Callable[..., Any], start_script: Callable[..., Script]) -> Any:
     """A caller with `memory` in its namespace; `caller.run(code)` gives what it printed."""
     start_host()
-    if request.param == "kernel":
-        kernel = request.getfixturevalue("start_kernel")()
+    if request.param.startswith("kernel"):
+        route = "comm" if request.param.endswith("comms") else "auto"
+        kernel = request.getfixturevalue("start_kernel")(RLM_MEMORY_ROUTE=route)
         kernel.run("%load_ext rlm_memory").ok()
         return kernel
     script = start_script()

@@ -83,13 +83,13 @@ class CountingHost:
 
 
 @contextmanager
-def counting_pair(folder: Path) -> Iterator[tuple[CountingHost, Kernel]]:
+def counting_pair(folder: Path, **environment: str) -> Iterator[tuple[CountingHost, Kernel]]:
     """A counting host and a kernel that has met it, on a state root of their own."""
     state_root = folder / "state"
     state_root.mkdir(mode=0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLM_MEMORY_STATE_ROOT", str(state_root))
-        with CountingHost(state_root) as host, running_kernel(folder) as kernel:
+        with CountingHost(state_root) as host, running_kernel(folder, **environment) as kernel:
             kernel.run("%load_ext rlm_memory").ok()
             kernel.run("memory.status()").ok()
             yield host, kernel

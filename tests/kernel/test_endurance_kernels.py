@@ -26,10 +26,12 @@ SLEEP_SECONDS = 8.0
 """More than the silence after which a host counts as lost."""
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CountingHost, Kernel]]:
+@pytest.fixture(scope="module", params=["auto", "comm"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[CountingHost, Kernel]]:
     """One host and one kernel for the tests that leave both as they were."""
-    with counting_pair(tmp_path_factory.mktemp("pair")) as (host, kernel):
+    with counting_pair(tmp_path_factory.mktemp("pair"), RLM_MEMORY_ROUTE=request.param) as (host, kernel):
         kernel.run(SETTING).ok()
         yield host, kernel
 
@@ -162,6 +164,7 @@ def other(kernel: Kernel) -> Iterator[BlockingKernelClient]:
     client.stop_channels()
 
 
+@pytest.mark.parametrize("pair", ["comm"], indirect=True)
 def test_a_second_front_end_that_meddles_does_not_change_an_answer(
     counting: CountingHost, kernel: Kernel, other: BlockingKernelClient
 ) -> None:

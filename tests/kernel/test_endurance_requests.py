@@ -40,10 +40,12 @@ def spread(numbers, seconds=0.0, threads=1000):
 """
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CountingHost, Kernel]]:
+@pytest.fixture(scope="module", params=["auto", "comm"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[CountingHost, Kernel]]:
     """One host and one kernel for all tests here: what a host's end leaves in the kernel must not trouble the next."""
-    with counting_pair(tmp_path_factory.mktemp("pair")) as (host, kernel):
+    with counting_pair(tmp_path_factory.mktemp("pair"), RLM_MEMORY_ROUTE=request.param) as (host, kernel):
         kernel.run(SETTING).ok()
         yield host, kernel
 

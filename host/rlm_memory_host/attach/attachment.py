@@ -269,13 +269,18 @@ class Attachment:
     def _offer(self) -> wire.Offer:
         """The token of this generation, made when it is first asked for."""
         if self._granted is None:
-            self._granted = self.direct.grant(self._by_token)
+            self._granted = self.direct.grant(self._by_token, self._own)
         return self._granted[1]
 
     def _revoke(self) -> None:
         granted, self._granted = self._granted, None
         if granted is not None:
             self.direct.revoke(granted[0])
+
+    def _own(self, origin: str) -> Serving | None:
+        """The kernel's own requests, which come either way; workers and children that it shares its token with have
+        channels of other names."""
+        return self._serving if origin == self.identity.origin else None
 
     def _by_token(self, epoch: str) -> requests.Caller:
         return replace(self._caller(epoch), offer=None)

@@ -49,9 +49,14 @@ ENDED: Final = "the session of this token has ended"
 
 @dataclass(slots=True)
 class Grant:
-    """What a token stands for: `caller` makes a request's scope from the epoch of its channel."""
+    """What a token stands for: `caller` makes a request's scope from the epoch of its channel.
+
+    `own` gives the requests of whoever the token was made for, by the name of its channel: they are in one table with
+    those that it sends another way. Other channels of the token have tables of their own.
+    """
 
     caller: Callable[[str], requests.Caller]
+    own: Callable[[str], Serving | None] = lambda _origin: None
     calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CALLS))
     peers: OrderedDict[str, _Peer] = field(default_factory=OrderedDict[str, "_Peer"])
 
@@ -96,10 +101,12 @@ class Direct:
             self.shut()
             raise
 
-    def grant(self, caller: Callable[[str], requests.Caller]) -> tuple[bytes, wire.Offer]:
-        """A new token for a caller: the key to revoke it by, and what whoever shall use it needs."""
+    def grant(
+        self, caller: Callable[[str], requests.Caller], own: Callable[[str], Serving | None] | None = None
+    ) -> tuple[bytes, wire.Offer]:
+        """A new token for a caller: the key to revoke it by, and what whoever shall use it needs. See `Grant`."""
         public, secret = zmq.curve_keypair()
-        self._grants[public] = Grant(caller)
+        self._grants[public] = Grant(caller) if own is None else Grant(caller, own)
         return public, wire.Offer(self.address, self._server_key, secret.decode())
 
     def revoke(self, key: bytes, code: str = wire.REQUEST_SCOPE_CLOSED, text: str = ENDED) -> None:
@@ -143,19 +150,27 @@ class Direct:
         if grant is None:
             self._answer(route, message.id, wire.error(wire.REQUEST_SCOPE_CLOSED, ENDED))
             return
-        peer = grant.peers.get(message.origin) or self._welcome(grant, message.origin, route)
+        own = grant.own(message.origin)
+        peer = _Peer(route, own) if own is not None else self._known(grant, message.origin, route)
         if peer is None:
             text = f"{MAX_PEERS} channels of this session are busy; close some, or call from fewer processes"
             self._answer(route, message.id, wire.error(wire.HOST_REQUEST_FAILED, text))
             return
-        peer.route = route
-        grant.peers.move_to_end(message.origin)
         if message.kind == wire.DIRECT_CLOSE:
             peer.serving.end(message.id, wire.CANCELLED, "the caller cancelled the request")
             return
-        answer = peer.serving.admit(message.id, _request(message.data), message.repeat_of)
+        reply = None if own is None else partial(self._answer_later, route)
+        answer = peer.serving.admit(message.id, _request(message.data), message.repeat_of, reply)
         if answer is not None:
             self._answer(route, message.id, answer)
+
+    def _known(self, grant: Grant, origin: str, route: bytes) -> _Peer | None:
+        """The channel of that name, over the connection that it speaks over now."""
+        peer = grant.peers.get(origin) or self._welcome(grant, origin, route)
+        if peer is not None:
+            peer.route = route
+            grant.peers.move_to_end(origin)
+        return peer
 
     def _welcome(self, grant: Grant, origin: str, route: bytes) -> _Peer | None:
         """Take a channel that speaks for the first time; None where every place is taken by a busy one."""
@@ -173,6 +188,9 @@ class Direct:
         peer.serving.group = self._group
         grant.peers[origin] = peer
         return peer
+
+    async def _answer_later(self, route: bytes, request_id: str, data: dict[str, Any]) -> None:
+        self._answer(route, request_id, data)
 
     def _answer(self, route: bytes, request_id: str, data: dict[str, Any]) -> None:
         if not self._router.send([route, wire.reply_frame(request_id, data)]):

@@ -30,8 +30,14 @@ LOST_TEXT: Final = (
 )
 
 
+Reply = Callable[[str, dict[str, Any]], Awaitable[None]]
+"""Sends a request's id and its answer to whoever asked."""
+
+
 @dataclass(slots=True)
 class _Running:
+    reply: Reply
+    """How its answer travels: the way that it was last asked for."""
     task: asyncio.Task[None] | None = None
     verdict: tuple[str, str] | None = None
     """Code and text to answer with, once somebody cancelled the request."""
@@ -47,7 +53,7 @@ class Serving:
         self,
         services: requests.Services,
         caller: Callable[[str], requests.Caller],
-        reply: Callable[[str, dict[str, Any]], Awaitable[None]],
+        reply: Reply,
         *,
         calls: asyncio.Semaphore | None = None,
         replies: Callable[[], Replies] = Replies,
@@ -71,11 +77,16 @@ class Serving:
         return not self._running
 
     def admit(
-        self, request_id: str, request: wire.Request | dict[str, Any], repeat_of: str | None
+        self,
+        request_id: str,
+        request: wire.Request | dict[str, Any],
+        repeat_of: str | None,
+        reply: Reply | None = None,
     ) -> dict[str, Any] | None:
         """Take a request, or the reply that refuses it. Gives what to answer at once; None where an answer comes later.
 
-        `repeat_of` is the epoch that a repetition was first sent to, None for a first transmission.
+        `repeat_of` is the epoch that a repetition was first sent to, None for a first transmission. `reply` is how the
+        answer travels where the request came another way than the caller's usual one.
         """
         if self._closing:
             return wire.error(wire.REQUEST_SCOPE_CLOSED, "the host is shutting down")
@@ -86,6 +97,8 @@ class Serving:
             return wire.error(wire.HOST_REQUEST_FAILED, f"more than {MAX_RUNNING} requests of this caller are running")
         admitted = self._replies.admit(request_id)
         if admitted == "running":
+            if (running := self._running.get(request_id)) is not None:
+                running.reply = reply or self._reply
             return None
         if admitted != "new":
             return dict(admitted)
@@ -95,7 +108,7 @@ class Serving:
             and not requests.is_repeatable(request, self._services)
         ):
             request = wire.error(wire.HOST_LOST, LOST_TEXT)
-        entry = self._running[request_id] = _Running()
+        entry = self._running[request_id] = _Running(reply or self._reply)
         if self.group is not None:
             entry.task = self.group.create_task(self._serve(request_id, request, entry, self._replies))
         return None
@@ -153,7 +166,7 @@ class Serving:
             reply = wire.error(wire.HOST_REQUEST_FAILED, "the reply is too large for one message")
         replies.finish(request_id, reply, size)
         if not entry.silent:
-            await self._reply(request_id, reply)
+            await entry.reply(request_id, reply)
 
 
 def parsed(data: object, *, oversized: bool = False) -> wire.Request | dict[str, Any]:
