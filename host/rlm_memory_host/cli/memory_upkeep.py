@@ -18,7 +18,7 @@ from rlm_memory_host.cli.memory_desk import LayerOption, PrintOption, TokenOptio
 from rlm_memory_host.contracts.memory import LayerKind, visible_layers
 from rlm_memory_host.delivery.destroyed import Destroyed
 from rlm_memory_host.errors import NotFound, ToolInput
-from rlm_memory_host.textmemory import importing, purging, review, upkeep
+from rlm_memory_host.textmemory import importing, purging, review, taking, upkeep
 from rlm_memory_host.textmemory.validity import stamp
 
 
@@ -118,6 +118,8 @@ def import_from(
     path: Path,
     origin: Annotated[str, typer.Option("--from", help="runtime, plugin or riko.")],
     layer: LayerOption = None,
+    active: Annotated[bool, typer.Option("--active", help="Take what nothing on file speaks about as active.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become of it.")] = False,
     token: TokenOption = None,
     print_token: PrintOption = False,
 ) -> None:
@@ -125,15 +127,25 @@ def import_from(
     desk = desk_of(context)
     if origin not in ("runtime", "plugin", "riko"):
         raise ToolInput("--from: must be one of runtime, plugin, riko")
-    desk.agree(f"memory import --from {origin}", token, print_token)
+    if not dry_run:
+        desk.agree(f"memory import --from {origin}{' --active' if active else ''}", token, print_token)
     wanted = layer or LayerKind.PROJECT
     where = next((each for each in visible_layers(desk.caller) if each.kind is wanted), None)
     if where is None:
         raise NotFound("this caller has no such layer")
-    done = importing.run(desk.opened.store, desk.opened.guard, origin, path, where, stamp(desk.memory.now()))
-    lines = [f"{done.queued} of {done.read} wait for review; {done.known} were known, {done.gone} had ended there"]
+    memory, guard = desk.memory, desk.opened.guard
+    if dry_run:
+        memory = taking.rehearsal(memory, (where, *visible_layers(desk.caller)))
+    if active:
+        done = importing.run_active(memory, guard, origin, path, where, desk.caller)
+    else:
+        done = importing.run(memory.store, guard, origin, path, where, stamp(memory.now()))
+    lines = ["nothing was kept; this is what would become of it"] if dry_run else []
+    lines += [f"{done.active} of {done.read} are active"] if active else []
+    lines.append(f"{done.queued} of {done.read} wait for review; {done.known} were known, {done.gone} had ended there")
+    lines += [f"{done.conflicts} of these contradict what is on file"] if done.conflicts else []
     lines += [f"refused {place}: {code}" for place, code in done.refused]
-    desk.say(plain(asdict(done)), *lines)
+    desk.say({**plain(asdict(done)), "dry_run": dry_run}, *lines)
     raise typer.Exit(1 if done.refused else 0)
 
 

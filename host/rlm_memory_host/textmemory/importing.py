@@ -1,8 +1,9 @@
-"""Import from the systems this one replaces: everything arrives as a candidate that a person reviews.
+"""Import from the systems this one replaces: everything arrives as a candidate, unless the operator takes it as active.
 
 Owns: reading the memory runtime's folders, the memory plugin's `entries.ndjson`, Riko's Wiki pages; the guard and the
-limits on the way in. Does not own: accepting (`review`). Nothing of an import is active by itself, whatever its files
-claim; what is archived, superseded or forgotten there is left out and counted.
+limits on the way in. Does not own: accepting (`review`), what an entry that is taken as active may do (`taking`).
+Nothing of an import is active by itself, whatever its files claim; what is archived, superseded or forgotten there is
+left out and counted.
 
 Source: design pages "The memory model" (Where the sources contradict) and "Recall, resident text, guard, audit, health,
 tools" (operator only); the source documents' own storage sections.
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -24,6 +26,7 @@ from rlm_memory_host.contracts.memory import (
     AuditNote,
     Authority,
     Block,
+    Caller,
     Candidate,
     Kind,
     Layer,
@@ -31,11 +34,14 @@ from rlm_memory_host.contracts.memory import (
     TextStore,
     Transaction,
 )
-from rlm_memory_host.errors import HostError, LimitExceeded, NotFound
+from rlm_memory_host.errors import HostError, LimitExceeded, NotFound, ToolInput
 from rlm_memory_host.guard import Guard, Sink
 from rlm_memory_host.storage import names, ndjson
 from rlm_memory_host.storage.topics import MAX_FILE_BYTES, TopicFile
 from rlm_memory_host.textmemory import rows
+from rlm_memory_host.textmemory.service import TextMemory
+from rlm_memory_host.textmemory.taking import Taken, take
+from rlm_memory_host.textmemory.validity import stamp
 
 Origin = Literal["runtime", "plugin", "riko"]
 _MAX_FILES: Final = 20_000
@@ -60,47 +66,111 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of an import's entries; `refused` gives the place and the code, never the text."""
+    """What became of an import's entries; `refused` gives the place and the code, never the text.
+
+    `queued` wait for review, `conflicts` of them because they contradict what is on file.
+    """
 
     read: int
     queued: int
     known: int
     gone: int
     refused: tuple[tuple[str, str], ...]
+    active: int = 0
+    conflicts: int = 0
 
 
 def run(store: TextStore, guard: Guard, origin: Origin, root: Path, layer: Layer, now: str) -> Imported:
     """Queue a candidate for each entry; `layer` takes what is not global there. Raises NotFound for an empty root."""
+    known = _on_file(store, layer) | set(_waiting(store, ("pending", "conflict", "accepted", "rejected", "tombstoned")))
+    read = _read(guard, origin, root, layer, now)
+    queued: dict[str, Candidate] = {}
+    for candidate, _ in read.candidates:
+        mark = _mark(candidate)
+        if mark not in known:
+            queued.setdefault(mark, candidate)
+    waiting = list(queued.values())
+    for start in range(0, len(waiting), 500):
+        batch = waiting[start : start + 500]
+        note = AuditNote("import", "operator", layer.name, code=f"{origin.upper()}_{len(batch)}")
+        store.commit(Transaction(rows=tuple(rows.log_row(item) for item in batch), notes=(note,)))
+    known_count = len(read.candidates) - len(queued)
+    return Imported(read.count, len(queued), known_count, read.gone, tuple(read.refused))
+
+
+def run_active(memory: TextMemory, guard: Guard, origin: Origin, root: Path, layer: Layer, caller: Caller) -> Imported:
+    """Take each entry as active in the operator's name where nothing on file speaks about the same.
+
+    What an earlier import left waiting is taken too; what was rejected stays so. Raises NotFound for an empty root, and
+    what a store raises: what was taken until then stays.
+    """
+    store = memory.store
+    settled = set(_waiting(store, ("rejected", "accepted", "tombstoned", "conflict")))
+    waiting = _waiting(store, ("pending",))
+    read = _read(guard, origin, root, layer, stamp(memory.now()))
+    counts: Counter[Taken] = Counter()
+    for candidate, ref in read.candidates:
+        mark = _mark(candidate)
+        if mark in settled:
+            counts["known"] += 1
+            continue
+        try:
+            taken = take(memory, caller, candidate, waits=waiting.get(mark))
+        except (LimitExceeded, ToolInput) as error:
+            read.refused.append((ref, error.code))
+            continue
+        counts[taken] += 1
+        if taken == "forgotten":
+            read.refused.append((ref, "TOMBSTONED"))
+    note = AuditNote("import", "operator", layer.name, code=f"{origin.upper()}_ACTIVE_{counts['active']}")
+    store.commit(Transaction(notes=(note,)))
+    queued = counts["waiting"] + counts["conflict"]
+    return Imported(
+        read.count, queued, counts["known"], read.gone, tuple(read.refused), counts["active"], counts["conflict"]
+    )
+
+
+@dataclass(slots=True)
+class _Read:
+    """What is there of the other system, as far as the guard and the limits let it in."""
+
+    count: int = 0
+    gone: int = 0
+    candidates: list[tuple[Candidate, str]] = field(default_factory=list[tuple[Candidate, str]])
+    refused: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+def _read(guard: Guard, origin: Origin, root: Path, layer: Layer, now: str) -> _Read:
     readers = {"runtime": _runtime, "plugin": _plugin, "riko": _riko}
-    known = {_fingerprint(item.layer, item.title, item.body) for item in rows.candidates(store)}
-    for each in (layer, GLOBAL):
-        known |= {_fingerprint(each.name, block.title, block.body) for block in store.snapshot(each).blocks}
-    queued: list[Candidate] = []
-    refused: list[tuple[str, str]] = []
-    read = repeated = gone = 0
+    read = _Read()
     for found in readers[origin](root):
-        read += 1
+        read.count += 1
         if found.is_gone:
-            gone += 1
+            read.gone += 1
             continue
         try:
             candidate = _candidate(found, guard, GLOBAL if found.is_global else layer, origin, now)
         except HostError as error:
-            refused.append((found.ref, error.code))
-            continue
-        mark = _fingerprint(candidate.layer, candidate.title, candidate.body)
-        if mark in known:
-            repeated += 1
+            read.refused.append((found.ref, error.code))
         else:
-            known.add(mark)
-            queued.append(candidate)
-    if not read:
+            read.candidates.append((candidate, found.ref))
+    if not read.count:
         raise NotFound(f"nothing that the {origin} import can read is there")
-    for start in range(0, len(queued), 500):
-        batch = queued[start : start + 500]
-        note = AuditNote("import", "operator", layer.name, code=f"{origin.upper()}_{len(batch)}")
-        store.commit(Transaction(rows=tuple(rows.log_row(item) for item in batch), notes=(note,)))
-    return Imported(read, len(queued), repeated, gone, tuple(refused))
+    return read
+
+
+def _on_file(store: TextStore, layer: Layer) -> set[str]:
+    layers = dict.fromkeys((layer, GLOBAL))
+    blocks = ((each, block) for each in layers for block in store.snapshot(each).blocks)
+    return {_fingerprint(each.name, block.title, block.body) for each, block in blocks}
+
+
+def _waiting(store: TextStore, states: Sequence[str]) -> dict[str, Candidate]:
+    return {_mark(item): item for item in rows.candidates(store) if item.state in states}
+
+
+def _mark(candidate: Candidate) -> str:
+    return _fingerprint(candidate.layer, candidate.title, candidate.body)
 
 
 def _candidate(found: Found, guard: Guard, layer: Layer, origin: Origin, now: str) -> Candidate:
