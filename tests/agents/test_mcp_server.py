@@ -146,11 +146,19 @@ def add_as_a_person(folder: Path, *arguments: str) -> None:
 
 
 async def test_the_resident_text_is_a_resource_of_the_project(state_root: Path, tmp_path: Path) -> None:
-    """What an operator pinned stands in it; another project's server does not show it."""
+    """What an operator pinned stands in it, the same bytes in its file; another project's server does not show it."""
     (tmp_path / "other").mkdir()
     add_as_a_person(tmp_path, "--kind", "decision", "Releases leave on Thursdays.")
     async with client_of("stdio", tmp_path) as client:
-        assert "Thursdays" in (await client.read_resource("memory://resident")).contents[0].text
+        text = (await client.read_resource("memory://resident")).contents[0].text
+        assert "Thursdays" in text
+        name = (await client.call_tool("memory_status", {})).structured_content["resident"]["file"]
+        path = state_root / "memory" / "local" / "derived" / name
+        for _ in range(200):
+            if path.exists() and path.read_text() == text:
+                break
+            await asyncio.sleep(0.05)
+        assert path.read_text() == text
     async with client_of("stdio", tmp_path / "other") as client:
         assert "Thursdays" not in (await client.read_resource("memory://resident")).contents[0].text
 

@@ -79,13 +79,16 @@ class Assembled:
 
     def look(self, pool: Executor) -> None:
         """What is to be done from time to time, in a thread that nobody waits for."""
-        if self.text is not None and self.text.activity.is_due():
-            pool.submit(self.text.activity.keep)
+        if self.text is not None:
+            pool.submit(self.text.resident_files.look)
+            if self.text.activity.is_due():
+                pool.submit(self.text.activity.keep)
 
     def close(self) -> None:
         """Keep what is only in memory, and close the artifacts."""
         if self.text is not None:
             self.text.activity.keep()
+            self.text.resident_files.look()
         if self.store is not None:
             self.store.close()
 

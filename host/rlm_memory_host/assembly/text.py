@@ -21,6 +21,7 @@ from rlm_memory_host.contracts.memory import Layer, Status, project_layer
 from rlm_memory_host.contracts.remote import Offered
 from rlm_memory_host.errors import HostError, SettingsError
 from rlm_memory_host.logs import LOGGER, where
+from rlm_memory_host.recall.resident_files import ResidentFiles
 from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.textmemory import bindings
@@ -54,6 +55,7 @@ class Text:
     opened: Opened
     services: TextServices
     sessions: Sessions
+    resident_files: ResidentFiles
     remote: OutboxMemory | None = None
 
     def offer(self, memory_ids: frozenset[str]) -> None:
@@ -126,7 +128,9 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
         memory, recall, After(around.remote if captures else None, around.model, around.pool, extracts(settings))
     )
     services = TextServices(memory, recall, around.remote, human_peer, opened.health)
-    return Text(opened, services, sessions, around.remote)
+    files = ResidentFiles(recall, opened.store.folder, opened.health.warning)
+    recall.on_resident = files.asked
+    return Text(opened, services, sessions, files, around.remote)
 
 
 def judging_of(settings: Settings, health: TextHealth, *, has_model: bool) -> Judging:

@@ -25,6 +25,8 @@ from rlm_memory_host.cli.announcing import Announcing
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.contracts.memory import Block, Caller, Layer, LayerKind, project_layer
 from rlm_memory_host.errors import ToolInput
+from rlm_memory_host.recall.giving import Giving
+from rlm_memory_host.recall.resident_files import ResidentFiles
 from rlm_memory_host.textmemory import bindings
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.opening import Opened, open_memory
@@ -77,6 +79,9 @@ def common(
     """Open the memory of one owner."""
     desk = context.obj = open_desk(config, state_root, project, preset, owner, as_json)
     context.call_on_close(desk.memory.activity.keep)
+    files = ResidentFiles(Giving(desk.memory), desk.opened.store.folder, desk.opened.health.warning)
+    before = files.sources()
+    context.call_on_close(lambda: None if files.sources() == before else files.look())
 
 
 def open_desk(

@@ -8,17 +8,19 @@ Source: design page "Recall, resident text, guard, audit, health, tools", Recall
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from rlm_memory_host.contracts.memory import AuditNote, Caller, Transaction
+from rlm_memory_host.contracts.memory import AuditNote, Caller, Layer, Located, Transaction
 from rlm_memory_host.errors import StoreError
 from rlm_memory_host.recall import injecting, pressure
 from rlm_memory_host.recall.budget import KEPT_SESSIONS, Bounds, Choice, Ledger
 from rlm_memory_host.recall.items import Found
 from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build, is_important
 from rlm_memory_host.textmemory import habits, rows
+from rlm_memory_host.textmemory.gates import may_be_resident
 from rlm_memory_host.textmemory.service import TextMemory
+from rlm_memory_host.textmemory.validity import is_current
 
 
 class Giving:
@@ -31,6 +33,8 @@ class Giving:
         self.pressure = pressure.Pressure()
         self.injected: dict[str, injecting.Injection] = {}
         """The last injection of each session, for its diagnostics; the newest sessions' alone."""
+        self.on_resident: Callable[[Caller], object] = lambda _caller: None
+        """Hears whose resident text was asked for."""
 
     def give(
         self, caller: Caller, items: Sequence[Found], *, bounds: Bounds | None = None, force: bool = False
@@ -56,15 +60,9 @@ class Giving:
         step, reasons = self._step(caller)
         tier, reasons = (step.tier, reasons) if tier is None else (tier, ())
         key = self._cache_key(caller)
+        self.on_resident(caller)
         try:
-            made = build(
-                self.memory.current(caller),
-                habits.injected(self.memory.habits(), caller.preset),
-                contested=rows.contested(self.memory.store),
-                tier=tier,
-                warning=warning,
-                chars=RIKO_CHARS if self.memory.parts.profile == "riko" else None,
-            )
+            made = self.resident_of(self.memory.current(caller), caller.preset, tier, warning)
         except (StoreError, OSError):
             held = self.cache.held(key, tier)
             if held is None:
@@ -72,6 +70,23 @@ class Giving:
             return replace(held, reasons=(*reasons, injecting.LAST_VALID))
         made = self.cache.keep(key, made)
         return replace(made, reasons=reasons) if reasons else made
+
+    def resident_of(self, items: Iterable[Located], preset: str | None, tier: Tier, warning: str) -> Resident:
+        """The resident text of some memories that hold now. Raises StoreError."""
+        return build(
+            items,
+            habits.injected(self.memory.habits(), preset),
+            contested=rows.contested(self.memory.store),
+            tier=tier,
+            warning=warning,
+            chars=RIKO_CHARS if self.memory.parts.profile == "riko" else None,
+        )
+
+    def standing(self, layer: Layer) -> list[Located]:
+        """The memories of one layer that hold now and may be resident, but for conflicts. Raises StoreError."""
+        now, store = self.memory.now(), self.memory.store
+        blocks = store.snapshot(layer).blocks if store.is_available(layer) else ()
+        return [Located(layer, item, "") for item in blocks if is_current(item, now) and may_be_resident(item)]
 
     def pressed(self, caller: Caller, used: float) -> None:
         """The caller's context is full to the fraction `used`; every step that follows is audited.

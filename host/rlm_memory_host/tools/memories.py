@@ -16,6 +16,7 @@ from typing import Any, Final
 from rlm_memory_host.contracts.memory import Caller, Kind, LayerKind
 from rlm_memory_host.errors import HostError, ToolInput
 from rlm_memory_host.logs import LOGGER, where
+from rlm_memory_host.recall.resident_files import Place
 from rlm_memory_host.textmemory.correcting import Correction, correct
 from rlm_memory_host.textmemory.forgetting import Forgotten, forget
 from rlm_memory_host.textmemory.notes import Note
@@ -135,6 +136,7 @@ def _resident_value(services: TextServices, caller: Caller, counts: Mapping[str,
         "index_hash": resident.hash,
         "prefix_stable": services.recall.cache.stable,
         "tier": resident.tier,
+        "file": Place.of(caller).name,
         "chars": len(resident.text),
         "lines": resident.text.count("\n") + 1 if resident.text else 0,
         "omitted": resident.omitted,
