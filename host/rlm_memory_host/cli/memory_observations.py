@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from rlm_memory_host.cli import reveal
 from rlm_memory_host.cli.memory_desk import PrintOption, TokenOption, commands, desk_of, plain
+from rlm_memory_host.cli.reveal import ShowOption
 from rlm_memory_host.errors import ToolInput
 from rlm_memory_host.textmemory import observations
 from rlm_memory_host.textmemory.observations import Observation
@@ -25,6 +27,7 @@ def list_observations(
     against: Annotated[list[str] | None, typer.Option("--against", help="One that speaks against it.")] = None,
     confidence: Annotated[float, typer.Option("--confidence", help="0 to 1, with --add.")] = 0.5,
     observation_id: Annotated[str, typer.Argument(help="Id, with --gate.")] = "",
+    show_sensitive: ShowOption = False,
     token: TokenOption = None,
     print_token: PrintOption = False,
 ) -> None:
@@ -39,7 +42,10 @@ def list_observations(
         return
     if gate is None:
         layers = {layer.name for layer in desk.memory.layers(desk.caller)}
-        found = [item for item in observations.kept(desk.memory.store) if item.layer in layers]
+        view = reveal.agreed(desk, "memory observations", show_sensitive, token, print_token)
+        kept = [item for item in observations.kept(desk.memory.store) if item.layer in layers]
+        found = [view.observation(item) for item in kept]
+        reveal.note(desk, view, "", found)
         desk.say([plain(asdict(item)) for item in found], *([_line(item) for item in found] or ["no observations"]))
         return
     if gate not in ("activate", "invalidate"):
@@ -47,6 +53,7 @@ def list_observations(
     desk.agree(f"memory observations --gate {gate} {observation_id}", token, print_token)
     state = "active" if gate == "activate" else "invalidated"
     changed = observations.set_state(desk.memory, desk.caller, observation_id, state)
+    changed = reveal.HIDING.observation(changed)
     desk.say(plain(asdict(changed)), _line(changed))
 
 

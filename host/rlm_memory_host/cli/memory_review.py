@@ -11,16 +11,19 @@ from typing import Annotated
 
 import typer
 
+from rlm_memory_host.cli import reveal
 from rlm_memory_host.cli.memory_desk import IdArgument, PrintOption, TokenOption, commands, desk_of, plain
+from rlm_memory_host.cli.reveal import ShowOption
 from rlm_memory_host.contracts.memory import AuditNote, Authority
 from rlm_memory_host.errors import ToolInput
-from rlm_memory_host.textmemory import bindings, review, upkeep
+from rlm_memory_host.textmemory import bindings, review
 
 
 @commands.command("review")
 def list_review(
     context: typer.Context,
     accept_edits: Annotated[bool, typer.Option("--accept-edits", help="Take hand edits as your word.")] = False,
+    show_sensitive: ShowOption = False,
     token: TokenOption = None,
     print_token: PrintOption = False,
 ) -> None:
@@ -31,16 +34,19 @@ def list_review(
         done = desk.opened.store.accept_edits(AuditNote("accept-edits", "operator", tool="cli"))
         desk.say(list(done), *([f"accepted {name}" for name in done] or ["no hand edits"]))
         return
-    waiting = [*review.pending(desk.memory), *review.seen_again(desk.memory)]
-    unreviewed = [item for item in desk.memory.blocks(desk.caller) if item.block.authority is Authority.UNREVIEWED]
+    view = reveal.agreed(desk, "memory review", show_sensitive, token, print_token)
+    waiting = [view.candidate(item) for item in (*review.pending(desk.memory), *review.seen_again(desk.memory))]
+    found = [item.block for item in desk.memory.blocks(desk.caller) if item.block.authority is Authority.UNREVIEWED]
+    unreviewed = [view.block(block) for block in found]
+    reveal.note(desk, view, "", [*waiting, *unreviewed])
     value = {
-        "candidates": [plain(asdict(item)) for item in waiting],
-        "unreviewed": [upkeep.plain(item.block) for item in unreviewed],
+        "candidates": [view.candidate_value(item) for item in waiting],
+        "unreviewed": [view.value(block) for block in unreviewed],
     }
     lines = [
         f"{item.id}  {item.action} {item.title}: {item.body[:100]} ({item.state}, {item.reason})" for item in waiting
     ]
-    lines += [f"{item.block.id}  edited by hand: {item.block.title}" for item in unreviewed]
+    lines += [f"{block.id}  edited by hand: {block.title}" for block in unreviewed]
     desk.say(value, *lines or ["nothing waits"])
     raise typer.Exit(1 if waiting or unreviewed else 0)
 
@@ -57,7 +63,7 @@ def confirm(
         desk.say(plain(asdict(done)), f"accepted {done.id}")
         return
     stored = review.confirm(desk.memory, desk.caller, item_id)
-    desk.say(upkeep.plain(stored), f"confirmed {stored.id}")
+    desk.say(reveal.HIDING.value(reveal.HIDING.block(stored)), f"confirmed {stored.id}")
 
 
 @commands.command("reject")
@@ -79,7 +85,7 @@ def promote(
     desk = desk_of(context)
     desk.agree(f"memory promote {memory_id}", token, print_token)
     stored = review.promote(desk.memory, desk.caller, memory_id)
-    desk.say(upkeep.plain(stored), f"global now: {stored.id}")
+    desk.say(reveal.HIDING.value(reveal.HIDING.block(stored)), f"global now: {stored.id}")
 
 
 @commands.command("conflicts")

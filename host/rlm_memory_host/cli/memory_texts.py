@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from rlm_memory_host.cli import reveal
 from rlm_memory_host.cli.memory_desk import (
     Desk,
     IdArgument,
@@ -21,6 +22,7 @@ from rlm_memory_host.cli.memory_desk import (
     line_of,
     plain,
 )
+from rlm_memory_host.cli.reveal import ShowOption
 from rlm_memory_host.contracts.memory import (
     AuditNote,
     Authority,
@@ -34,31 +36,49 @@ from rlm_memory_host.contracts.memory import (
 from rlm_memory_host.errors import ToolInput
 from rlm_memory_host.guard import Sink
 from rlm_memory_host.recall.service import Query, Recall
-from rlm_memory_host.textmemory import forgetting, review, upkeep
+from rlm_memory_host.textmemory import forgetting, review
 from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.validity import stamp
 
 
 @commands.command("ls")
 def ls(
-    context: typer.Context, layer: LayerOption = None, everything: Annotated[bool, typer.Option("--all")] = False
+    context: typer.Context,
+    layer: LayerOption = None,
+    everything: Annotated[bool, typer.Option("--all")] = False,
+    show_sensitive: ShowOption = False,
+    token: TokenOption = None,
+    print_token: PrintOption = False,
 ) -> None:
     """List memories; with --all also those that are not current."""
     desk = desk_of(context)
+    view = reveal.agreed(desk, "memory ls", show_sensitive, token, print_token)
     items = desk.memory.blocks(desk.caller, layer) if everything else desk.memory.current(desk.caller, layer)
-    value = [{"layer": item.layer.name, **upkeep.plain(item.block)} for item in items]
-    desk.say(value, *([line_of(item.block, item.layer) for item in items] or ["no memories"]))
+    found = [(view.block(item.block), item.layer) for item in items]
+    reveal.note(desk, view, "", [block for block, _ in found])
+    value = [view.value(block, layer=where.name) for block, where in found]
+    desk.say(value, *([line_of(block, where) for block, where in found] or ["no memories"]))
 
 
 @commands.command("show")
-def show(context: typer.Context, memory_id: IdArgument) -> None:
+def show(
+    context: typer.Context,
+    memory_id: IdArgument,
+    show_sensitive: ShowOption = False,
+    token: TokenOption = None,
+    print_token: PrintOption = False,
+) -> None:
     """Show one memory in full."""
     desk = desk_of(context)
+    view = reveal.agreed(desk, f"memory show {memory_id}", show_sensitive, token, print_token)
     item = desk.memory.find(desk.caller, memory_id)
-    evidence = ["", "Evidence:", item.block.evidence] if item.block.evidence else []
-    head = f"topic {item.block.topic}, version {item.block.version}, updated {item.block.updated_at or '-'}"
-    value = {"layer": item.layer.name, "file": item.file, "line": item.line, **upkeep.plain(item.block)}
-    desk.say(value, line_of(item.block, item.layer), head, "", item.block.body, *evidence)
+    block = view.block(item.block)
+    reveal.note(desk, view, item.layer.name, [block])
+    evidence = ["", "Evidence:", block.evidence] if block.evidence else []
+    head = f"topic {block.topic}, version {block.version}, updated {block.updated_at or '-'}"
+    file = item.file if block is item.block else reveal.HIDDEN
+    value = view.value(block, layer=item.layer.name, file=file, line=item.line)
+    desk.say(value, line_of(block, item.layer), head, "", block.body, *evidence)
 
 
 @commands.command("search")
@@ -66,18 +86,34 @@ def search(context: typer.Context, query: str, limit: Annotated[int, typer.Optio
     """Search memories."""
     desk = desk_of(context)
     page = Recall(desk.memory).search(desk.caller, Query(query, limit=limit, remote=False))
-    value = {"total": page.total, "results": [plain(asdict(item)) for item in page.items]}
-    desk.say(value, *([f"{item.id}  {item.title}: {item.text[:100]}" for item in page.items] or ["nothing found"]))
+    results = [plain(asdict(item)) for item in page.items]
+    lines = [f"{item.id}  {item.title}: {item.text[:100]}" for item in page.items] or ["nothing found"]
+    lines += [f"left out: {reason} ({count})" for reason, count in sorted(page.rejected.items())]
+    desk.say({"total": page.total, "results": results, "rejected": page.rejected}, *lines)
 
 
 @commands.command("history")
-def history(context: typer.Context, memory_id: IdArgument) -> None:
+def history(
+    context: typer.Context,
+    memory_id: IdArgument,
+    show_sensitive: ShowOption = False,
+    token: TokenOption = None,
+    print_token: PrintOption = False,
+) -> None:
     """Show the earlier states of a memory."""
     desk = desk_of(context)
+    view = reveal.agreed(desk, f"memory history {memory_id}", show_sensitive, token, print_token)
     item = desk.memory.find(desk.caller, memory_id)
     entries = desk.opened.store.history(item.layer, memory_id)
-    value = [{"number": each.number, "change": each.change, **upkeep.plain(each.block)} for each in entries]
-    desk.say(value, *([f"{each.number} before {each.change}: {each.block.body}" for each in entries] or ["no changes"]))
+    states = [(each, view.block(each.block, beside=item.block.sensitivity)) for each in entries]
+    sensitive = [
+        block for block in (item.block, *(block for _, block in states)) if block.sensitivity is not Sensitivity.NORMAL
+    ]
+    reveal.note(desk, view, item.layer.name, sensitive[:1])
+    value = [view.value(block, number=each.number, change=each.change) for each, block in states]
+    desk.say(
+        value, *([f"{each.number} before {each.change}: {block.body}" for each, block in states] or ["no changes"])
+    )
 
 
 @commands.command("add")
@@ -123,7 +159,8 @@ def edit(
     if not changes:
         raise ToolInput("nothing to change: give --body, --title, --topic, --tag or --sensitivity")
     stored = _change(desk, item.layer, replace(item.block, **changes), "edit")
-    desk.say(upkeep.plain(stored), f"{stored.id} is at version {stored.version}")
+    value = reveal.HIDING.value(reveal.HIDING.block(stored))
+    desk.say(value, f"{stored.id} is at version {stored.version}")
 
 
 def _change(desk: Desk, layer: Layer, block: Block, change: str) -> Block:
@@ -192,4 +229,5 @@ def pin(
     desk = desk_of(context)
     desk.agree(f"memory pin {memory_id}", token, print_token)
     stored = review.pin(desk.memory, desk.caller, memory_id, pinned=not off)
-    desk.say(upkeep.plain(stored), f"{stored.id} is {'pinned' if stored.pinned else 'not pinned'}")
+    value = reveal.HIDING.value(reveal.HIDING.block(stored))
+    desk.say(value, f"{stored.id} is {'pinned' if stored.pinned else 'not pinned'}")

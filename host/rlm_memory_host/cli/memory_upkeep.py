@@ -15,7 +15,7 @@ import typer
 
 from rlm_memory_host.cli import consent, outbox
 from rlm_memory_host.cli.memory_desk import LayerOption, PrintOption, TokenOption, commands, desk_of, plain
-from rlm_memory_host.contracts.memory import LayerKind, visible_layers
+from rlm_memory_host.contracts.memory import AuditNote, LayerKind, Transaction, visible_layers
 from rlm_memory_host.delivery.destroyed import Destroyed
 from rlm_memory_host.errors import NotFound, ToolInput
 from rlm_memory_host.textmemory import importing, purging, review, taking, upkeep
@@ -164,6 +164,9 @@ def export(
         desk.agree("memory export --sensitive", token, print_token)
     layers = [each for each in visible_layers(desk.caller) if layer is None or each.kind is layer]
     rows = list(upkeep.exported(desk.opened.store, layers, with_sensitive=sensitive))
+    if sensitive:
+        note = AuditNote("export", "operator", code=f"SENSITIVE_{len(rows)}", tool="cli")
+        desk.opened.store.commit(Transaction(notes=(note,)))
     text = "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
     if path is None:
         print(text, end="")
