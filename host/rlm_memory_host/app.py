@@ -6,9 +6,9 @@ Start: lock, folders, log, artifacts, outbox, text memory, socket, kernels from 
 it (SIGTERM, SIGINT, the stop command, idleness): stop admitting (socket closed and removed), cancel what runs and
 answer it, send what the outbox still can, all within `host.shutdown_seconds`; close the store, release the lock.
 
-Tasks: one group holds the door and every kernel; the outbox's worker is a task of its own that ends before it. Threads:
-one pool runs tools; a thread that does not look at its stop flag cannot hold the process up (`cli.host` ends it once
-`run` returned; the store's order of writes makes that safe).
+Tasks: one group holds the door, every kernel and what follows the harness's logs; the outbox's worker is a task of its
+own that ends before it. Threads: one pool runs tools and reads logs; a thread that does not look at its stop flag
+cannot hold the process up (`cli.host` ends it once `run` returned; the store's order of writes makes that safe).
 
 Source: DeepSeek Honcho specification, sections 19 and 33; design page "Style", house rule 8.
 """
@@ -43,6 +43,7 @@ from rlm_memory_host.attach.door import (
     OutboxLine,
     PrepareLine,
     StatusLine,
+    TailLine,
 )
 from rlm_memory_host.attach.guests import Guests
 from rlm_memory_host.attach.kernels import AttachRequest, Kernels
@@ -51,10 +52,12 @@ from rlm_memory_host.attach.roster import Roster
 from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.contracts.version import version
+from rlm_memory_host.dsh.following import Following
 from rlm_memory_host.errors import ProtocolError
 from rlm_memory_host.logs import LOGGER
 from rlm_memory_host.loopback.callers import Callers
 from rlm_memory_host.loopback.serving import Loopback
+from rlm_memory_host.loopback.tailing import following_of
 from rlm_memory_host.process import FileLock, claim_state_root, host_lock, place_lock, private_folder
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.storage.paths import ProjectLayout
@@ -88,8 +91,9 @@ class Host:
         hardened: bool = False,
         more_tools: Sequence[Tool] = (),
         model: JudgeModel | None = None,
+        tail_once: bool = False,
     ) -> None:
-        """`model` may judge relations and propose candidates; without one the rules do, and nothing is extracted."""
+        """`model` may judge relations and propose candidates. `tail_once`: read the harness's logs, then end."""
         self.settings = settings
         self._idle_exit = idle_exit_seconds
         self._hardened = hardened
@@ -100,6 +104,8 @@ class Host:
         self._kernels: Kernels | None = None
         self._guests: Guests | None = None
         self._model = model
+        self._once = (lambda: self.stop("the logs were read")) if tail_once else None
+        self.tail: Following | None = None
         self._parts: Assembled | None = None
         self._lock: FileLock | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
@@ -165,27 +171,34 @@ class Host:
                 direct,
                 parts.project_of,
             )
-            loopback = self._loopback_of(services, parts)
+            callers = Callers(self.settings.sessions_root, self.settings.loopback.rlm_root, parts.project_of)
+            loopback = Loopback(root, self.settings.loopback, services, self.sessions, callers)
+            tail = self.tail = following_of(self.settings, self.sessions, callers, self._pool, self._once)
             guests = self._guests = Guests(services, direct, self.settings.sessions_root, parts.project_of)
             taken = await kernels.take_up()
             door = Door(root, self._answer, self._line_ended)
             try:
                 listening = group.create_task(door.run())
                 group.create_task(loopback.run())
+                group.create_task(tail.run())
                 LOGGER.info("listening taken_up=%d", taken)
                 started()
                 await self._until_stopped(kernels, guests, loopback)
             finally:
                 door.close()
                 loopback.close()
-            return await self._down(kernels, direct, parts, listening)
+                tail.close()
+            return await self._down(kernels, direct, parts, tail, listening)
 
-    async def _down(self, kernels: Kernels, direct: Direct, parts: Assembled, listening: asyncio.Task[None]) -> bool:
+    async def _down(
+        self, kernels: Kernels, direct: Direct, parts: Assembled, tail: Following, listening: asyncio.Task[None]
+    ) -> bool:
         seconds, loop = self.settings.host.shutdown_seconds, asyncio.get_running_loop()
         until = loop.time() + seconds
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.gather(kernels.close(seconds / 2), direct.close(seconds / 2))
+                half = seconds / 2
+                await asyncio.gather(kernels.close(half), direct.close(half), tail.wait_ended(half))
                 spare = max(0.0, until - loop.time() - CLOSING_SECONDS)
                 await parts.sending.close(min(self.settings.outbox.drain_seconds, spare))
                 await loop.run_in_executor(self._pool, parts.close)
@@ -195,11 +208,6 @@ class Host:
         finally:
             direct.shut()
             listening.cancel()
-
-    def _loopback_of(self, services: Services, parts: Assembled) -> Loopback:
-        settings = self.settings
-        callers = Callers(settings.sessions_root, settings.loopback.rlm_root, parts.project_of)
-        return Loopback(settings.state_root, settings.loopback, services, self.sessions, callers)
 
     async def _until_stopped(self, kernels: Kernels, guests: Guests, loopback: Loopback) -> None:
         kernels.idle_since = time.monotonic()
@@ -260,6 +268,8 @@ class Host:
             return await _act(line, self._parts)
         if isinstance(line, OfferLine):
             return await self._offer(line, self._parts)
+        if isinstance(line, TailLine):
+            return wire.ok(dsh_log=self.tail.ask() if self.tail is not None else None)
         self.stop("stop command")
         return wire.ok(pid=os.getpid())
 
@@ -314,6 +324,7 @@ class Host:
             outbox=parts.sending.status(),
             identity=parts.sending.identity(),
             capture=None if parts.text is None else parts.text.sessions.counters(),
+            dsh_log=None if self.tail is None else self.tail.status(),
             metrics=parts.metrics.snapshot(),
             hardened=self._hardened,
             idle_exit_seconds=self._idle_exit,

@@ -31,7 +31,7 @@ PR_SET_DUMPABLE: Final = 4
 PR_GET_DUMPABLE: Final = 3
 LOCK_NAME: Final = "host.lock"
 OWN_NAMES: Final = frozenset(
-    {LOCK_NAME, "run", "logs", "sessions", "attachments", "artifacts", "index", "memory", "outbox"}
+    {LOCK_NAME, "run", "logs", "sessions", "attachments", "artifacts", "index", "memory", "outbox", "dsh"}
 )
 """What lies in a state root."""
 

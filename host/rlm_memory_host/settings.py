@@ -1,8 +1,7 @@
 """Configuration: `rlm-memory.toml`, found, checked and merged, before anything is opened.
 
 Owns: which file counts, every key with its range and default, which keys a project's own file may set, and whether the
-roots are safe. Does not own: making the folders (`process`), credentials (`honcho.credentials`; only where one is found
-stands here).
+roots are safe. Does not own: making the folders (`process`), credentials (`honcho.credentials`).
 
 Trust: a file named by `--config` or `RLM_MEMORY_CONFIG`, or found in the user's config folder, is the operator's. A
 file found in a project folder can be written by whatever works there (a kernel, a cloned repository), so it may set
@@ -25,7 +24,9 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from rlm_memory import wire
 
-from rlm_memory_host.contracts.egress import HonchoSettings, JudgeSettings, OutboxSettings
+from rlm_memory_host.contracts.egress import HonchoSettings, OutboxSettings
+from rlm_memory_host.contracts.harness import HarnessSettings
+from rlm_memory_host.contracts.memory_settings import MemorySettings
 from rlm_memory_host.errors import SettingsError
 
 FILE_NAME: Final = "rlm-memory.toml"
@@ -101,28 +102,6 @@ class ToolSettings(_Section):
     memory_habits: bool = True
 
 
-class MemorySettings(_Section):
-    """The text memory. `repositories` are project ids whose memory lies in a folder of a repository.
-
-    `profile` names whose tool table models see; the gates are the same in all of them. `hand_edits` "trust" makes what
-    somebody writes into a topic file the operator's word, never for a file inside a repository. `observations` lets
-    recall show what was inferred.
-    """
-
-    enabled: bool = True
-    profile: Literal["default", "plugin", "runtime"] = "default"
-    hand_edits: Literal["review", "trust"] = "review"
-    observations: bool = False
-    repositories: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[Path, Field(strict=False)]] = {}
-    judge: JudgeSettings | None = None
-
-    @model_validator(mode="after")
-    def _absolute(self) -> MemorySettings:
-        if any(not folder.is_absolute() for folder in self.repositories.values()):
-            raise ValueError("repositories: every folder must be an absolute path")
-        return self
-
-
 class GuardSettings(_Section):
     """The guard before every sink. `extra_deny_patterns` are regular expressions of what is refused too."""
 
@@ -154,8 +133,7 @@ class KernelSettings(_Section):
 class LoopbackSettings(_Section):
     """The tool API on 127.0.0.1 for bridges. `enabled` unset: served where `rlm-memory dsh install` made its token.
 
-    `port` 0 is any free one. `rlm_root`: the folder of an RLM provider, below which `sessions/<id>/exports` is what
-    records read from. Requests are counted for each session.
+    `port` 0 is any free one. `rlm_root`: an RLM provider's folder; records read from `sessions/<id>/exports` below it.
     """
 
     enabled: bool | None = None
@@ -187,6 +165,7 @@ class Settings(_Section):
     host: HostSettings = HostSettings()
     kernel: KernelSettings = KernelSettings()
     loopback: LoopbackSettings = LoopbackSettings()
+    dsh: HarnessSettings = HarnessSettings()
     display: DisplaySettings = DisplaySettings()
     memory: MemorySettings = MemorySettings()
     guard: GuardSettings = GuardSettings()

@@ -105,7 +105,13 @@ class OfferLine(_Line):
     memories: Annotated[list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]], Field(max_length=1_000)]
 
 
-Line = OfferLine | AttachLine | PrepareLine | OpenLine | StatusLine | StopLine | OutboxLine
+class TailLine(_Line):
+    """Ask the host to read the harness's logs now; how that goes is part of its state."""
+
+    type: Literal["tail"]
+
+
+Line = OfferLine | AttachLine | PrepareLine | OpenLine | StatusLine | StopLine | OutboxLine | TailLine
 Answer = Callable[[Line, int | None], Awaitable[dict[str, Any]]]
 """From a line and the pid of the process that sent it (None where the system does not tell it) to the reply."""
 _LINES: Final[dict[str, type[Line]]] = {
@@ -116,6 +122,7 @@ _LINES: Final[dict[str, type[Line]]] = {
     "stop": StopLine,
     "outbox": OutboxLine,
     "offer": OfferLine,
+    "tail": TailLine,
 }
 
 

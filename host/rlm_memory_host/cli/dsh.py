@@ -1,4 +1,4 @@
-"""`rlm-memory dsh install|remove|status|row`: the bridge module of DeepSeek Harness.
+"""`rlm-memory dsh install|remove|status|row|tail`: the bridge module of DeepSeek Harness, and its logs.
 
 Owns: the commands. Does not own: what is written (`dsh.installing`), the API that the module asks (`loopback`).
 """
@@ -14,12 +14,14 @@ from typing import Annotated, Any
 import typer
 
 from rlm_memory_host import settings
+from rlm_memory_host.cli import dsh_log
 from rlm_memory_host.cli.experiments_desk import only_a_person
 from rlm_memory_host.cli.host import ConfigOption, JsonOption, RootOption
 from rlm_memory_host.dsh import installing
 from rlm_memory_host.errors import SettingsError
 
 commands = typer.Typer(no_args_is_help=True, help="Memory in DeepSeek Harness: its bridge module.")
+commands.command("tail")(dsh_log.tail)
 
 HomeOption = Annotated[Path | None, typer.Option("--home", help="The harness's home; else DSH_HOME, else ~/.dsh.")]
 ProfileOption = Annotated[str | None, typer.Option("--profile", help="This profile alone; left out: every profile.")]
@@ -82,7 +84,7 @@ def status(
     state_root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether the bridge is installed and a host serves it: exit 0 both, 1 otherwise."""
+    """Show whether the bridge is installed and a host serves it (exit 0 both, 1 otherwise), and how logs are read."""
     root = settings.load(config, state_root).settings.state_root
     place = installing.place_of(installing.home_of(home, os.environ), profile, composition)
     module = place.module.read_bytes() if place.module.is_file() else b""
@@ -91,6 +93,7 @@ def status(
         "installed": installing.is_installed(place.rows),
         "module": "absent" if not module else "current" if module == installing.module_text() else "other release",
         "serving": installing.is_serving(root),
+        "log": dsh_log.asked_status(root),
     }
     if as_json:
         print(json.dumps(told, sort_keys=True))
@@ -98,6 +101,7 @@ def status(
         print(f"row in {told['rows']}: {'yes' if told['installed'] else 'no'}")
         print(f"module: {told['module']}")
         print(f"a host serves the loopback API: {'yes' if told['serving'] else 'no'}")
+        print("\n".join(dsh_log.lines(told["log"])))
     raise typer.Exit(0 if told["installed"] and told["module"] == "current" and told["serving"] else 1)
 
 

@@ -83,6 +83,16 @@ class Reader:
             self.answer = None
 
 
+def text_length(value: object) -> int:
+    """Characters of the messages in a record that capture may read: a person's and the assistant's."""
+    row = _row(value)
+    data = _row(row.get("data"))
+    if row.get("type") == "assistant/message":
+        return len(_text(_row(data.get("message")).get("content")))
+    is_human = row.get("type") == "user/message" and _row(data.get("source")).get("kind") == "user"
+    return len(_text(data.get("content"))) if is_human else 0
+
+
 def _row(value: object) -> Row:
     return cast("Row", value) if isinstance(value, Mapping) else {}
 
