@@ -4,18 +4,17 @@ Owns: the socket, the thread that reads it, noticing that the connection was ref
 for what, timers, ids (`channel.py`), nor where the token comes from (`opening.py`, `attaching.py`).
 
 Threads. A ZeroMQ socket is no thread's friend: every use is under `_lock`, and waiting is done on its descriptor
-without it. The descriptor tells of a change only once and a send may use the telling up, so whoever sends looks, and
-rings where something has come. One thread at a time drives: it waits on the descriptor and hands out what comes.
-A caller that blocks drives itself, since handing its reply from thread to thread would double what a call takes; the
-reader thread meanwhile only listens for the bell. It drives where nobody does that others wait for: coroutines, and
-threads that found a driver already. It closes the sockets when it ends.
+without it. The descriptor tells of a change only once and a send may use the telling up: who sends while others wait
+looks and rings where something has come, and who begins to wait looks first. One thread at a time drives: it waits on
+the descriptor and hands out what comes. A caller that blocks drives itself, since handing its reply from thread to
+thread would double what a call takes; the reader thread meanwhile only listens for the bell. It drives where nobody
+does that others wait for: coroutines, and threads that found a driver already. It closes the sockets when it ends.
 
 Source: design page "Kernel <-> host", Direct channel.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
@@ -39,7 +38,9 @@ LINGER_MILLISECONDS: Final = 200
 JOIN_SECONDS: Final = 2.0
 TRIES: Final = 3
 """Connections that end before they are authenticated: then the host's key is another one, since it is another host."""
-EVENTS: Final = (
+# Plain numbers: in every one of its uses, an operation on pyzmq's enumerations would cost as much as a call of libzmq.
+EVENTS, NOBLOCK, READABLE = int(zmq.EVENTS), int(zmq.NOBLOCK), int(zmq.POLLIN)
+TOLD: Final = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )  # fmt: skip
@@ -84,6 +85,8 @@ class DirectRoute:
         # Re-entrant: a signal handler of the user's may call in while its thread drives.
         self._driving = threading.RLock()
         self._drivers = self._followers = 0
+        self._watches: list[select.poll] = []
+        """What no driver waits on just now."""
         self._arrived: deque[bytes] = deque()
         self._fault: errors.MemoryFault | None = None
         self._reader = threading.Thread(target=self._read, name="rlm-memory-direct", daemon=True)
@@ -101,7 +104,7 @@ class DirectRoute:
             peer.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
             peer.setsockopt(zmq.SNDHWM, 0)
             peer.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
-            self._monitor = peer.get_monitor_socket(EVENTS)
+            self._monitor = peer.get_monitor_socket(TOLD)
             self._descriptors = (peer.fileno(), self._monitor.fileno())
             peer.connect(self._offer.address)
         except (zmq.ZMQError, ValueError) as error:
@@ -112,7 +115,7 @@ class DirectRoute:
         self._reader.start()
 
     def send(self, request_id: str, data: Mapping[str, Any], repeat_of: str | None = None) -> None:
-        body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+        body = wire.compact(data)
         self._hand_over(wire.Letter(wire.DIRECT_OPEN, self._origin, request_id, repeat_of, body))
 
     def cancel(self, request_id: str) -> None:
@@ -193,8 +196,8 @@ class DirectRoute:
             if self._closed or self._socket is None:
                 return
             try:
-                self._socket.send(letter.encode(), zmq.NOBLOCK)
-                if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                self._socket.send(letter.encode(), NOBLOCK)
+                if (self._drivers or self._followers) and self._socket.getsockopt(EVENTS) & READABLE:
                     (self._nudge if self._drivers else self._bell).ring()
             except zmq.ZMQError:
                 pass  # what does not leave is sent again by the channel
@@ -206,22 +209,27 @@ class DirectRoute:
         with self._lock:
             if self._closed:
                 return
-            watch = self._watch(self._nudge)
+            watch = self._watches.pop() if self._watches else self._watch(self._nudge)
             self._drivers += 1
         try:
-            while True:
-                self._nudge.hush()
-                self._hand_out()
+            self._hand_out()
+            while not (answered.done() or self._closed or self._fault is not None):
                 left = end - time.monotonic()
-                if answered.done() or left <= 0 or self._closed or self._fault is not None:
+                if left <= 0:
                     return
-                watch.poll(left * 1e3)
+                for descriptor, _ in watch.poll(left * 1e3):
+                    if descriptor == self._nudge.fileno():
+                        self._nudge.hush()
+                    elif descriptor == self._descriptors[1]:
+                        self._look()
+                self._hand_out()
         finally:
             with self._lock:
                 self._drivers -= 1
+                self._watches.append(watch)
 
     def _hand_out(self) -> None:
-        """Deliver what is there, and see what became of the connection. Called by the driver."""
+        """Deliver what is there. Called by the driver."""
         self._take_in()
         while self._arrived:
             try:
@@ -229,6 +237,9 @@ class DirectRoute:
             except IndexError:
                 break  # a signal handler's own call was faster
             self._on_reply(*wire.parse_reply_frame(frame))
+
+    def _look(self) -> None:
+        """See what became of the connection. Called by the driver."""
         if self._fault is None:
             self._fault = self._told()
 
@@ -240,6 +251,7 @@ class DirectRoute:
             if self._driving.acquire(blocking=False):
                 try:
                     self._hand_out()
+                    self._look()
                 finally:
                     self._driving.release()
             else:
@@ -256,7 +268,7 @@ class DirectRoute:
             self._on_lost(self, self._fault)
 
     def _watch(self, bell: _Bell) -> select.poll:
-        """What a driver waits on; one of its own for each wait, since a signal handler may begin another within it."""
+        """What a driver waits on; one of its own while it waits, since a signal handler may begin another within it."""
         watch = select.poll()
         for descriptor in (*self._descriptors, bell.fileno()):
             watch.register(descriptor, select.POLLIN)
@@ -264,17 +276,17 @@ class DirectRoute:
 
     def _take_in(self) -> None:
         with self._lock:
-            while not self._closed and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            while not self._closed and self._socket.getsockopt(EVENTS) & READABLE:
                 try:
-                    self._arrived.append(self._socket.recv(zmq.NOBLOCK))
+                    self._arrived.append(self._socket.recv(NOBLOCK))
                 except zmq.Again:
                     return  # as above
 
     def _events(self) -> list[int]:
         found: list[int] = []
         with self._lock:
-            while not self._closed and self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-                found.append(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"])
+            while not self._closed and self._monitor.getsockopt(EVENTS) & READABLE:
+                found.append(parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))["event"])
         return found
 
     def _told(self) -> errors.MemoryFault | None:

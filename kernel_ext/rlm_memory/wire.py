@@ -187,6 +187,14 @@ def request_data(kind: str, payload: Mapping[str, Any] | None = None) -> dict[st
     return data
 
 
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def compact(data: Mapping[str, Any]) -> bytes:
+    """A message's data as JSON in UTF-8, as short as it can be."""
+    return _ENCODE(data).encode("utf-8", "surrogatepass")
+
+
 def encoded_size(data: object) -> int:
     """Bytes of `data` as UTF-8 JSON. Raises WireError (INVALID_ARGUMENT) for what JSON cannot hold."""
     try:
@@ -294,7 +302,6 @@ def base_tool_name(name: str) -> str:
 DIRECT_OPEN: Final = b"open"
 DIRECT_CLOSE: Final = b"close"
 NOTHING: Final = "-"
-MAX_NAME: Final = 128
 """Longest id, origin or epoch in a frame, bytes of printable ASCII."""
 MAX_FRAME_BYTES: Final = 4 << 20
 """A larger frame closes the connection; up to it an oversized request is answered with its code."""
@@ -353,27 +360,29 @@ class Letter:
         return b"%b %b%b" % (self.kind, names, self.data)
 
 
+_NAME: Final = "[!-~]{1,128}"
+_LETTER: Final = re.compile(f"(open|close) ({_NAME}) ({_NAME}) ({_NAME})".encode())
+
+
 def is_name(text: str) -> bool:
     """Whether a text may stand in a letter's first line."""
-    return 0 < len(text) <= MAX_NAME and text.isascii() and text.isprintable() and " " not in text
+    return re.fullmatch(_NAME, text) is not None
 
 
 def parse_letter(frame: bytes) -> Letter:
     """One message of a peer. Raises WireError for anything that is not one."""
     head, _, data = frame.partition(b"\n")
-    names = head.decode("ascii", "replace").split(" ") if len(head) <= 4 * (MAX_NAME + 1) else []
-    if len(names) != 4 or not all(is_name(name) for name in names):
+    found = _LETTER.fullmatch(head)
+    if found is None:
         raise WireError("a message begins with a line of four names: open or close, origin, id, epoch")
-    kind = names[0].encode()
-    if kind not in (DIRECT_OPEN, DIRECT_CLOSE):
-        raise WireError("a message is open or close")
-    return Letter(kind, names[1], names[2], None if names[3] == NOTHING else names[3], data)
+    kind, origin, name, epoch = found.groups()
+    repeat_of = epoch.decode()
+    return Letter(kind, origin.decode(), name.decode(), None if repeat_of == NOTHING else repeat_of, data)
 
 
 def reply_frame(request_id: str, data: Mapping[str, Any]) -> bytes:
     """The host's answer to a request on the direct channel: its id, a line feed, the reply's JSON."""
-    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    return b"%b\n%b" % (request_id.encode(), body)
+    return b"%b\n%b" % (request_id.encode(), compact(data))
 
 
 def parse_reply_frame(frame: bytes) -> tuple[str, object]:

@@ -14,6 +14,8 @@ import zmq
 
 from rlm_memory_host.logs import LOGGER
 
+# Plain numbers: an operation on pyzmq's enumerations costs as much as a call of libzmq.
+EVENTS, NOBLOCK, MORE, READABLE = int(zmq.EVENTS), int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.POLLIN)
 READ_AT_ONCE: Final = 256
 """Messages that are read before anything else on the loop gets its turn."""
 
@@ -39,12 +41,14 @@ class Watched:
         if self.socket.closed:
             return False
         try:
-            self.socket.send_multipart(frames, zmq.NOBLOCK)
+            for frame in frames[:-1]:
+                self.socket.send(frame, NOBLOCK | MORE)
+            self.socket.send(frames[-1], NOBLOCK)
         except zmq.ZMQError as error:
             LOGGER.debug("direct_not_sent errno=%s", error.errno)
             return False
         finally:
-            if not self._reading and self._again is None and self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            if not self._reading and self._again is None and self.socket.getsockopt(EVENTS) & READABLE:
                 self._again = self._loop.call_soon(self._read)
         return True
 
@@ -62,11 +66,11 @@ class Watched:
         self._reading = True
         try:
             for _ in range(READ_AT_ONCE):
-                if self.socket.closed or not self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                if self.socket.closed or not self.socket.getsockopt(EVENTS) & READABLE:
                     return
-                frames = [self.socket.recv(zmq.NOBLOCK, copy=False)]
+                frames = [self.socket.recv(NOBLOCK, copy=False)]
                 while frames[-1].more:
-                    frames.append(self.socket.recv(zmq.NOBLOCK, copy=False))
+                    frames.append(self.socket.recv(NOBLOCK, copy=False))
                 self._take([frame.bytes for frame in frames], frames[-1])
         finally:
             self._reading = False
