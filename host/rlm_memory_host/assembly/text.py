@@ -24,6 +24,7 @@ from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.recall.resident_files import ResidentFiles
 from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.settings import Settings
+from rlm_memory_host.storage.postings import Strengths
 from rlm_memory_host.textmemory import bindings
 from rlm_memory_host.textmemory.activity import Activity
 from rlm_memory_host.textmemory.guarding import guard_of
@@ -117,6 +118,7 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
             around.model,
             settings.memory.profile,
             judging=judging_of(settings, opened.health, has_model=around.model is not None),
+            strengths=strengths_of(settings),
             on_fault=opened.health.fault,
         )
     )
@@ -131,6 +133,11 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
     files = ResidentFiles(recall, opened.store.folder, opened.health.warning)
     recall.on_resident = files.asked
     return Text(opened, services, sessions, files, around.remote)
+
+
+def strengths_of(settings: Settings) -> Strengths:
+    """The ranking's strengths."""
+    return Strengths(**settings.memory.ranking.model_dump())
 
 
 def judging_of(settings: Settings, health: TextHealth, *, has_model: bool) -> Judging:

@@ -19,6 +19,7 @@ import typer
 
 from rlm_memory_host import settings
 from rlm_memory_host.assembly.redaction import Redaction
+from rlm_memory_host.assembly.text import strengths_of
 from rlm_memory_host.attach.project import project_of
 from rlm_memory_host.cli import consent, outbox
 from rlm_memory_host.cli.announcing import Announcing
@@ -108,6 +109,7 @@ def open_desk(
         guard_of(opened.guard),
         remote=remote if loaded.honcho is not None else None,
         withdraw=lambda memory_id: outbox.take_back(loaded.state_root, {memory_id}),
+        strengths=strengths_of(loaded),
         on_fault=opened.health.fault,
     )
     memory = TextMemory(parts)

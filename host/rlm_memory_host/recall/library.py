@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from rlm_memory_host.contracts.memory import Evidence, TextStore
 from rlm_memory_host.recall.fusion import lend_to_neighbours
-from rlm_memory_host.storage.postings import B_TURNS, Corpus
+from rlm_memory_host.storage.postings import MEASURED, Corpus, Strengths
 from rlm_memory_host.storage.tokens import document_terms, query_terms
 
 
 @dataclass(slots=True)
 class _Turns:
-    corpus: Corpus = field(default_factory=lambda: Corpus(B_TURNS))
+    corpus: Corpus
     turns: dict[str, Evidence] = field(default_factory=dict[str, Evidence])
     order: list[str] = field(default_factory=list[str])
     seq: int = -1
@@ -29,8 +29,9 @@ class _Turns:
 class Library:
     """Corpora of turns over one store."""
 
-    def __init__(self, store: TextStore) -> None:
+    def __init__(self, store: TextStore, strengths: Strengths = MEASURED) -> None:
         self._store = store
+        self._strengths = strengths
         self._sessions: dict[str, _Turns] = {}
         self._lock = threading.RLock()
 
@@ -50,7 +51,9 @@ class Library:
         return found
 
     def _turns(self, session: str) -> _Turns:
-        turns = self._sessions.setdefault(session, _Turns())
+        turns = self._sessions.get(session)
+        if turns is None:
+            turns = self._sessions[session] = _Turns(Corpus(self._strengths.b_turns, self._strengths.k1))
         for item in self._store.evidence(session, turns.seq):
             turns.turns[item.id] = item
             turns.order.append(item.id)

@@ -16,7 +16,7 @@ from rlm_memory_host.contracts.memory import Authority, Caller, Layer, Sensitivi
 from rlm_memory_host.recall import fusion
 from rlm_memory_host.recall.eligibility import mention_of
 from rlm_memory_host.recall.items import Found
-from rlm_memory_host.storage.postings import B_TURNS, Corpus
+from rlm_memory_host.storage.postings import Corpus
 from rlm_memory_host.storage.tokens import document_terms, query_terms
 from rlm_memory_host.textmemory.observations import Observation, standing
 from rlm_memory_host.textmemory.service import TextMemory
@@ -29,7 +29,7 @@ def hits(memory: TextMemory, caller: Caller, query: str, limit: int) -> list[Fou
     found = {item.id: item for item in standing(memory, caller) if item.sensitivity is Sensitivity.NORMAL}
     if not found:
         return []
-    corpus = Corpus(B_TURNS)
+    corpus = Corpus(memory.parts.strengths.b_turns, memory.parts.strengths.k1)
     for item in found.values():
         corpus.add(item.id, document_terms(item.text))
     scores = corpus.scores(query_terms(query))

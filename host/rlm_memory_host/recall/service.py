@@ -98,7 +98,7 @@ class Recall(Giving):
         observations: bool = False,
     ) -> None:
         super().__init__(memory)
-        self.library = Library(memory.store)
+        self.library = Library(memory.store, memory.parts.strengths)
         self._remote = remote
         self._remote_seconds = remote_seconds
         self._cards = cards

@@ -2,7 +2,9 @@
 
 Owns: postings, document lengths, scores, the packed form's bytes. Does not own: which texts (`textmemory.shelves`,
 `recall.library`), fusion (`recall.fusion`), the tokeniser (`tokens`), when a packed form is kept. k1 1.2; b .75 for
-topic blocks and .3 for turns, as measured (recall@10 .614 to .625 on turns).
+topic blocks and .3 for turns, as measured (recall@10 .614 to .625 on turns), where the operator says nothing else.
+Both are applied when a question is asked: postings and a packed form hold counts and lengths alone, so that what was
+kept under other values serves these.
 
 A document gets a number when it is added; a removed one is dead, and a changed one gets a new number. With numpy (extra
 `rlm-memory-host[index]`) scores are sums over arrays; without it the same sums in plain Python, in the same order.
@@ -33,6 +35,18 @@ from rlm_memory_host.storage.index_packed import numpy
 K1: Final = 1.2
 B_BLOCKS: Final = 0.75
 B_TURNS: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Strengths:
+    """k1, and b for topic blocks and for turns."""
+
+    k1: float = K1
+    b_topics: float = B_BLOCKS
+    b_turns: float = B_TURNS
+
+
+MEASURED: Final = Strengths()
 WORN_AT: Final = 4_096
 """Dead documents that are tolerated before the collection is worth building anew, beside as many as are alive."""
 _FORMAT: Final = 1

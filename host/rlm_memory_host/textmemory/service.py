@@ -39,6 +39,7 @@ from rlm_memory_host.contracts.memory import (
 )
 from rlm_memory_host.contracts.remote import Offered, Queued, RemoteMemory, delivery_id
 from rlm_memory_host.errors import LayerUnavailable, NotFound, ToolDenied, ToolInput, VersionConflict
+from rlm_memory_host.storage.postings import MEASURED, Strengths
 from rlm_memory_host.textmemory import gates, habit_judging, habits, planning, rows
 from rlm_memory_host.textmemory.activity import Activity
 from rlm_memory_host.textmemory.gates import Outcome
@@ -87,6 +88,7 @@ class Parts:
     profile: Profile = "default"
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     judging: Judging = DEFAULT_JUDGING
+    strengths: Strengths = MEASURED
     withdraw: Callable[[str], int] | None = None
     """Takes back what waits about a memory where there is no `remote` here: a command beside a host, or without one."""
     on_fault: Callable[[str, str], None] = lambda _feature, _code: None
@@ -106,7 +108,7 @@ class TextMemory:
         self.parts = parts
         self.activity = Activity(parts.store, parts.on_fault)
         self.judge_fallback = ""
-        self.shelves = Shelves(parts.store)
+        self.shelves = Shelves(parts.store, parts.strengths)
 
     @property
     def store(self) -> TextStore:

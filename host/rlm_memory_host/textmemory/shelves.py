@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from rlm_memory_host.contracts.memory import Block, Layer, Sensitivity, Snapshot, Status
-from rlm_memory_host.storage.postings import B_BLOCKS, Corpus
+from rlm_memory_host.storage.postings import MEASURED, Corpus, Strengths
 from rlm_memory_host.storage.tokens import document_terms, query_terms
 from rlm_memory_host.textmemory.judge import Said
 from rlm_memory_host.textmemory.notes import DEFAULT_TOPICS
@@ -54,7 +54,7 @@ class Snapshots(Protocol):
 class Shelf:
     """One layer. All of it changes only under the lock of `Shelves`."""
 
-    corpus: Corpus = field(default_factory=lambda: Corpus(B_BLOCKS))
+    corpus: Corpus
     blocks: dict[str, Block] = field(default_factory=dict[str, Block])
     titles: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     linked: set[str] = field(default_factory=set[str])
@@ -181,8 +181,9 @@ class View:
 class Shelves:
     """The shelves of one store."""
 
-    def __init__(self, store: Snapshots) -> None:
+    def __init__(self, store: Snapshots, strengths: Strengths = MEASURED) -> None:
         self._store = store
+        self._strengths = strengths
         self._shelves: dict[Layer, Shelf] = {}
         self._lock = threading.RLock()
 
@@ -220,12 +221,13 @@ class Shelves:
 
     def _started(self, snapshot: Snapshot) -> Shelf:
         """A shelf with the blocks whose words are on file; the others are still to be read."""
+        b, k1 = self._strengths.b_topics, self._strengths.k1
         if len(snapshot.blocks) < SAVED_FROM or not snapshot.files:
-            return Shelf()
+            return Shelf(Corpus(b, k1))
         data = self._store.derived(_file_name(snapshot.layer))
-        loaded = Corpus.unpack(data, B_BLOCKS) if data is not None else None
+        loaded = Corpus.unpack(data, b, k1) if data is not None else None
         if loaded is None:
-            return Shelf()
+            return Shelf(Corpus(b, k1))
         corpus, facts = loaded
         shelf = Shelf(corpus)
         known = {str(name): (str(sha256), list(ids)) for name, sha256, ids in facts.get("files", ())}
