@@ -30,6 +30,8 @@ from rlm_memory_host.textmemory.sentences import fold
 from rlm_memory_host.textmemory.service import TextMemory
 from rlm_memory_host.textmemory.validity import stamp
 
+MAX_SENTENCE: Final = 1_000
+"""Characters of a sentence that is read for names: the patterns' time grows with the square of its length."""
 MAX_CHARS: Final = 60
 MAX_WORDS: Final = 4
 """Words of a name in brackets: more of them are a remark."""
@@ -63,7 +65,7 @@ def explicit(text: str, titled: Titled) -> tuple[Alias, ...]:
     """The names that a message's own statements give to memories: `titled` finds the memories of a title."""
     found: list[Alias] = []
     for statement in statements(text):
-        if statement.own:
+        if statement.own and len(statement.text) <= MAX_SENTENCE:
             found.extend(_in_sentence(without_quoted(statement.text), titled))
     return tuple(dict.fromkeys(found))
 
