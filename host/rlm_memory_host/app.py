@@ -170,11 +170,14 @@ class Host:
                 context,
                 direct,
                 parts.project_of,
+                parts.ended,
             )
             callers = Callers(self.settings.sessions_root, self.settings.loopback.rlm_root, parts.project_of)
             loopback = Loopback(root, self.settings.loopback, services, self.sessions, callers)
             tail = self.tail = following_of(self.settings, self.sessions, callers, self._pool, self._once)
-            guests = self._guests = Guests(services, direct, self.settings.sessions_root, parts.project_of)
+            guests = self._guests = Guests(
+                services, direct, self.settings.sessions_root, parts.project_of, parts.ended
+            )
             taken = await kernels.take_up()
             door = Door(root, self._answer, self._line_ended)
             try:

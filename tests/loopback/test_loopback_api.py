@@ -160,6 +160,7 @@ def test_completed_exchanges_are_captured_and_recalled(serve: Callable[..., Clie
     assert counted["no-header"] == 2
     assert counted["injected"] == 1
     assert counted["turn-not-completed"] >= 1
+    assert client.post("/v1/events", header=here, events=[], ended=True).body == {"events": 0}
 
 
 def test_what_was_told_before_is_told_again_without_effect(serve: Callable[..., Client], tmp_path: Path) -> None:

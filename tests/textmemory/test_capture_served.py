@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hosts import host_says
+from real_kernels import running_kernel
 from served import LOAD, feature, host, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
@@ -98,6 +99,16 @@ def test_a_model_proposes_every_ten_turns_and_a_person_decides(
         feed(kernel, *turn(11, "No, don't use tabs. Always use spaces."))
         assert sum(counts()["habits"].values()) == 1
         assert kernel.run("print(len(memory.search('buoy orange', kind='fact')))").ok().strip() == "0"
+
+
+def test_what_a_kernel_left_unread_is_read_when_it_ended(state_root: Path, tmp_path: Path) -> None:
+    """Two turns only; the kernel is gone, the host alone reads them, and again only a candidate comes of it."""
+    with host(state_root, "", HARNESS_MODEL="1"):
+        with running_kernel(tmp_path) as kernel:
+            kernel.run(LOAD).ok()
+            feed(kernel, HEADER, *turn(1, "The buoy is orange."), *turn(2, "The dock is made of oak."))
+        queue = state_root / "memory" / "local" / "queue" / "candidates.ndjson"
+        until(lambda: queue.exists() and "The buoy is painted orange." in queue.read_text(), "the rest was read")
 
 
 SLOW = pytest.mark.slow

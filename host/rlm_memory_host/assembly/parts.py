@@ -81,8 +81,14 @@ class Assembled:
         """What is to be done from time to time, in a thread that nobody waits for."""
         if self.text is not None:
             pool.submit(self.text.resident_files.look)
+            pool.submit(self.text.sessions.look)
             if self.text.activity.is_due():
                 pool.submit(self.text.activity.keep)
+
+    def ended(self, session: str) -> None:
+        """A kernel or guest ended."""
+        if self.text is not None:
+            self.text.sessions.over(session)
 
     def close(self) -> None:
         """Keep what is only in memory, and close the artifacts."""

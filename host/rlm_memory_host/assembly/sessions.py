@@ -13,12 +13,14 @@ Source: DeepSeek Honcho specification, sections 11 to 13; design page "The memor
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rlm_memory_host.assembly.extracting import Extracting
 from rlm_memory_host.assembly.redaction import Redaction
 from rlm_memory_host.capture import Capture, parse_event
 from rlm_memory_host.capture.feeders import objects
@@ -58,7 +60,14 @@ class After:
 class Sessions:
     """Thread-safe. `capture` is made first, since the text memory reads quotes from it; `serve` completes it."""
 
-    def __init__(self, store: TextStore, redaction: Redaction, health: TextHealth, human_peer: str) -> None:
+    def __init__(
+        self,
+        store: TextStore,
+        redaction: Redaction,
+        health: TextHealth,
+        human_peer: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.capture = Capture(
             redact=redaction.captured,
             on_evidence=store.add_evidence,
@@ -74,10 +83,14 @@ class Sessions:
         self._memory: TextMemory | None = None
         self._recall: Recall | None = None
         self._after: After | None = None
+        self._clock = clock
+        self._extracting: Extracting | None = None
 
     def serve(self, memory: TextMemory, recall: Recall, after: After) -> None:
         """From now on what is captured goes on to these."""
         self._memory, self._recall, self._after = memory, recall, after
+        if after.model is not None and after.extracts:
+            self._extracting = Extracting(self._extract, self._unread, after.pool, self._clock)
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def feed(self, scope: Scope, event: SessionEvent) -> None:
@@ -132,8 +145,19 @@ class Sessions:
             raise
 
     def ended(self, scope: Scope) -> None:
-        """The session is over: what was not read yet is extracted now."""
-        self._extract(Caller.of(scope, self._human_peer))
+        """The session is over, says its feeder: what was not read yet is extracted, in the background."""
+        if self._extracting is not None:
+            self._extracting.due(Caller.of(scope, self._human_peer))
+
+    def over(self, session: str) -> None:
+        """The kernel or guest of a session ended. Nobody waits for what follows."""
+        if self._extracting is not None:
+            self._extracting.over(session)
+
+    def look(self) -> None:
+        """What is to be done from time to time: sessions that fell silent."""
+        if self._extracting is not None:
+            self._extracting.look()
 
     def asked(self, scope: Scope, text: str, turn: int) -> None:
         """The user asks this now; the committed message follows. Recall's question, never evidence by itself."""
@@ -198,12 +222,11 @@ class Sessions:
             self._observe(memory, exchange, caller)
         else:
             after.pool.submit(self._observe, memory, exchange, caller)
-        if (
-            after.model is not None
-            and after.extracts
-            and extraction.is_due(self.capture.completed_turns(exchange.session))
-        ):
-            after.pool.submit(self._extract, caller)
+        if self._extracting is not None:
+            if self._extracting.heard(caller):
+                self._step("sessions-opened", "judge", lambda: extraction.opened(memory, caller))
+            if extraction.is_due(self.capture.completed_turns(exchange.session)):
+                self._extracting.due(caller)
 
     def _observe(self, memory: TextMemory, exchange: Exchange, caller: Caller) -> None:
         for message in exchange.messages:
@@ -213,10 +236,16 @@ class Sessions:
 
     def _extract(self, caller: Caller) -> None:
         memory, after = self._memory, self._after
-        if memory is None or after is None or after.model is None or not after.extracts:
-            return
-        model = after.model
-        self._step("candidates-extracted", "judge", lambda: extraction.extract(memory, caller, model))
+        if memory is not None and after is not None:
+            run = extraction.extract_rest
+            self._step("candidates-extracted", "judge", lambda: run(memory, caller, after.model))
+
+    def _unread(self) -> list[Caller]:
+        found: list[Caller] = []
+        memory = self._memory
+        if memory is not None:
+            self._step("sessions-taken-up", "judge", lambda: found.extend(extraction.unread(memory)) or len(found))
+        return found
 
     def _step(self, name: str, feature: str, run: Callable[[], int]) -> None:
         try:

@@ -47,13 +47,19 @@ class Guests(Mapping[str, Guest]):
     """The guests by session. Belongs to the event loop."""
 
     def __init__(
-        self, services: requests.Services, direct: Direct, sessions_root: Path, project_of: Callable[[Path], Project]
+        self,
+        services: requests.Services,
+        direct: Direct,
+        sessions_root: Path,
+        project_of: Callable[[Path], Project],
+        over: Callable[[str], None] = lambda _session: None,
     ) -> None:
-        """`project_of` gives the project of a folder; it may block."""
+        """`project_of` gives the project of a folder; it may block. `over` hears of a session that ended."""
         self._services = services
         self._direct = direct
         self._sessions_root = sessions_root
         self._project_of = project_of
+        self._over = over
         self._held: dict[str, Guest] = {}
         self._opening = 0
         self.idle_since = time.monotonic()
@@ -100,4 +106,5 @@ class Guests(Mapping[str, Guest]):
         self._direct.revoke(guest.key)
         folders.clear(guest.session_dir)
         self.idle_since = time.monotonic()
+        self._over(guest.session)
         LOGGER.info("guest_ended session=%s", short_hash(guest.session))

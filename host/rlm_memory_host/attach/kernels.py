@@ -88,8 +88,9 @@ class Kernels(Mapping[Path, Attachment]):
         context: zmq.asyncio.Context,
         direct: Direct,
         project_of: Callable[[Path], Project],
+        ended: Callable[[str], None] = lambda _session: None,
     ) -> None:
-        """`project_of` gives the project of a kernel's folder; it may block."""
+        """`project_of` gives the project of a kernel's folder and may block, `ended` hears which session is over."""
         self._services = services
         self._roster = roster
         self._sessions_root = sessions_root
@@ -97,6 +98,7 @@ class Kernels(Mapping[Path, Attachment]):
         self._context = context
         self._direct = direct
         self._project_of = project_of
+        self._ended = ended
         self._held: dict[Path, _Held] = {}
         self._busy: dict[Path, asyncio.Lock] = {}
         self._promised: dict[Path, Promise] = {}
@@ -281,6 +283,7 @@ class Kernels(Mapping[Path, Attachment]):
         path = attachment.identity.connection_file
         try:
             await attachment.run()
+            self._ended(attachment.identity.session)
         except Exception as error:
             # One kernel's trouble must not end the others'; the kernel dials again.
             LOGGER.error("attachment_failed session=%s %s", short_hash(attachment.identity.session), where(error))

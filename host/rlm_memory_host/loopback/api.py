@@ -62,6 +62,10 @@ class Sessions(Feed, Protocol):
         """The user of a root session asks this now."""
         ...
 
+    def ended(self, scope: Scope) -> None:
+        """The session is over."""
+        ...
+
     def inject(self, scope: Scope, is_wanted: Callable[[], bool], used: float | None) -> Injection:
         """What the first step of a root's turn gets; no text for nothing, or where nobody waits for it any more."""
         ...
@@ -180,7 +184,10 @@ class _Api:
             if sessions is None:
                 return {"events": 0}
             agent = _header(asked.header).agent
-            return {"events": await self._in_pool(lambda: taken_in(sessions, scope, agent is not None, asked.events))}
+            taken = await self._in_pool(lambda: taken_in(sessions, scope, agent is not None, asked.events))
+            if asked.ended and scope.agent_kind == "root":
+                sessions.ended(scope)
+            return {"events": taken}
 
         return await self._answered(request, answer)
 

@@ -67,3 +67,4 @@ class EventsRequest(_Shape):
 
     header: SessionHeader
     events: Annotated[list[dict[str, Any]], Field(max_length=MAX_EVENTS)]
+    ended: Annotated[bool, Field(description="The session is over after these.")] = False
