@@ -7,10 +7,10 @@ Source: design page "Overview", On the command line; "Recall, resident text, gua
 
 from __future__ import annotations
 
-from rlm_memory_host.cli import memory_observations, memory_review, memory_texts, memory_upkeep
+from rlm_memory_host.cli import memory_aliases, memory_observations, memory_review, memory_texts, memory_upkeep
 from rlm_memory_host.cli.memory_desk import commands
 
-MODULES = (memory_texts, memory_review, memory_observations, memory_upkeep)
+MODULES = (memory_texts, memory_review, memory_observations, memory_aliases, memory_upkeep)
 """Importing them registers their commands, in this order."""
 
 __all__ = ["MODULES", "commands"]

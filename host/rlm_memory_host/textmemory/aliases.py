@@ -4,9 +4,10 @@ Owns: reading such a sentence, the rows of `aliases.ndjson`, which memories a te
 done with a name (`recall`, `forgetting`).
 
 An alias is an edge and no merge: it changes no memory, the same name said of another one later replaces it, and it
-counts only while its memory is there to be found; forgetting or purging that ends it. Only a person's captured, own
-statement makes one, only for a memory that is titled so, and only where exactly one memory and one name fit. None is
-made for a memory of more than normal sensitivity.
+counts only while its memory is there to be found; forgetting or purging that ends it. A person's captured, own
+statement makes one, only for a memory that is titled so, and only where exactly one memory and one name fit; or the
+operator, who also takes it back, until the user says it again. None is made for a memory of more than normal
+sensitivity.
 
 Source: design page "Recall, resident text, guard, audit, health, tools", Recall (exact channel); Riko, Revocable
 aliases.
@@ -21,8 +22,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlm_memory_host.contracts.capture import Message
-from rlm_memory_host.contracts.memory import Authority, Caller, Log, LogRow, Sensitivity, Status, TextStore, Transaction
-from rlm_memory_host.errors import GuardRejected
+from rlm_memory_host.contracts.memory import (
+    AuditNote,
+    Authority,
+    Caller,
+    Log,
+    LogRow,
+    Sensitivity,
+    Status,
+    TextStore,
+    Transaction,
+)
+from rlm_memory_host.errors import GuardRejected, NotFound, ToolInput
 from rlm_memory_host.storage.tokens import normalise
 from rlm_memory_host.textmemory.commands import without_quoted
 from rlm_memory_host.textmemory.quotes import statements
@@ -141,6 +152,39 @@ def learn(memory: TextMemory, caller: Caller, message: Message) -> int:
     if made:
         memory.store.commit(Transaction(rows=tuple(made)))
     return len(made)
+
+
+def give(memory: TextMemory, caller: Caller, name: str, memory_id: str) -> Alias:
+    """Keep a name in the operator's name. Raises ToolInput for what is none, NotFound, GuardRejected, StoreError."""
+    name = " ".join(name.split())
+    found = memory.find(caller, memory_id)
+    if not _is_name(name):
+        raise ToolInput(f"alias: it must be a name of 2 to {MAX_CHARS} characters and at most {MAX_WORDS} words")
+    if found.block.status is not Status.ACTIVE:
+        raise ToolInput("alias: only an active memory has other names")
+    if found.block.sensitivity is not Sensitivity.NORMAL:
+        raise ToolInput("alias: a sensitive memory has no other names")
+    if memory.shelves.view(memory.layers(caller)).titled(name):
+        raise ToolInput("alias: a memory has this title or id already")
+    memory.parts.guard({"alias": name}, Authority.OPERATOR, "queue")
+    made = Alias(name, (found.layer.name, found.block.id))
+    note = AuditNote("alias", "operator", found.layer.name, found.block.id, "ADDED", tool="cli", contents=(name,))
+    row = LogRow(Log.ALIASES, _row(made, "operator", stamp(memory.now())))
+    memory.store.commit(Transaction(rows=(row,), notes=(note,)))
+    return made
+
+
+def take_back(memory: TextMemory, caller: Caller, name: str) -> list[Alias]:
+    """End a name in the caller's layers. Raises NotFound where there is none, StoreError."""
+    layers = {layer.name for layer in memory.layers(caller)}
+    ended = [alias for alias in kept(memory.store) if alias.key[0] in layers and fold(alias.name) == fold(name)]
+    if not ended:
+        raise NotFound("there is no such alias in the layers that you see")
+    now = stamp(memory.now())
+    ended_rows = tuple(LogRow(Log.ALIASES, {**_row(alias, "operator", now), "state": "removed"}) for alias in ended)
+    notes = tuple(AuditNote("alias", "operator", *alias.key, "REMOVED", tool="cli") for alias in ended)
+    memory.store.commit(Transaction(rows=ended_rows, notes=notes))
+    return ended
 
 
 def kept(store: TextStore) -> list[Alias]:
