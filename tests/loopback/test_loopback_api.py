@@ -217,6 +217,28 @@ def test_a_bridge_tells_how_full_its_context_is(serve: Callable[..., Client], tm
         )
 
 
+def test_the_status_says_how_the_project_was_told_and_names_no_folder(
+    serve: Callable[..., Client], tmp_path: Path
+) -> None:
+    """By the repository or the folder; which layers the session reads, where it writes, whether it is a child."""
+    client = serve()
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    (tmp_path / "repo" / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    for name, told, words in (("repo", "git", "this repository"), ("plain", "path", "this folder")):
+        envelope = client.call(header(name, tmp_path / name), "memory_status")
+        value = envelope["value"]
+        assert value["scope"] == {"project": told, "agent": "root", "preset": False}
+        assert value["memory"]["layers"] == {"project": True, "global": True, "session": True, "habit": True}
+        assert value["memory"]["writes_to"] == "project"
+        assert f"project: {words}" in envelope["content"][0]["text"]
+        assert str(tmp_path) not in str(envelope)
+        assert name not in json.dumps(value)
+    child = header("child", tmp_path / "plain", origin="subagent", delegationDepth=1, agentPreset="coder")
+    value = client.call(child, "memory_status")["value"]
+    assert value["scope"] == {"project": "path", "agent": "child", "preset": True}
+    assert value["memory"]["layers"]["preset"] is True
+
+
 def captured(root: Path) -> dict[str, int]:
     """What the host counted of what it was told."""
     status = host_says(root, {"type": "status"})

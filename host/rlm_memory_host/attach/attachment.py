@@ -292,5 +292,6 @@ class Attachment:
             session_id=identity.session,
             session_dir=identity.session_dir,
             call_id=new_ulid(),
+            project_told=identity.project.told,
         )
         return requests.Caller(scope, identity.generation, identity.project.told, epoch, self._offer)

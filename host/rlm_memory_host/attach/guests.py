@@ -87,7 +87,12 @@ class Guests(Mapping[str, Guest]):
 
         def caller(epoch: str) -> requests.Caller:
             scope = Scope(
-                project_id=project.id, session_id=session, session_dir=folder, call_id=new_ulid(), agent_kind="none"
+                project_id=project.id,
+                session_id=session,
+                session_dir=folder,
+                call_id=new_ulid(),
+                agent_kind="none",
+                project_told=project.told,
             )
             return requests.Caller(scope, 1, project.told, epoch)
 

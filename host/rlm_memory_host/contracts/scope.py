@@ -26,6 +26,8 @@ class Scope:
     owner: str = "local"
     root_agent_id: str | None = None
     preset: str | None = None
+    project_told: Literal["", "configured", "linked", "git", "path"] = ""
+    """How the project was told: `configured`, `linked`, `git`, `path`; "" where the transport does not say."""
 
     @property
     def exports(self) -> Path | None:

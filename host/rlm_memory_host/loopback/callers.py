@@ -39,7 +39,7 @@ class Callers:
         """`rlm_root`: the folder of an RLM provider, whose `sessions/<id>/exports` is then what records read from."""
         self._root, self._rlm_root, self._project_of = sessions_root, rlm_root, project_of
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str], tuple[str, Path]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[Project, Path]] = OrderedDict()
 
     def scope(self, header: Header, call_id: str | None = None) -> Scope:
         """The scope of a call of that session. Raises ToolInput, ToolDenied, HostError.
@@ -48,15 +48,16 @@ class Callers:
         """
         project, folder = self._place(header)
         return Scope(
-            project_id=project,
+            project_id=project.id,
             session_id=header.session,
             session_dir=folder,
             agent_kind=header.agent or "child",
             call_id=call_id,
             preset=header.preset,
+            project_told=project.told,
         )
 
-    def _place(self, header: Header) -> tuple[str, Path]:
+    def _place(self, header: Header) -> tuple[Project, Path]:
         if header.cwd is None or not Path(header.cwd).is_absolute() or "\0" in header.cwd:
             raise ToolInput("header.cwd: an absolute folder is needed; it tells the project")
         key = (header.session, header.cwd)
@@ -64,10 +65,10 @@ class Callers:
             known = self._known.get(key)
             return known if known is not None else self._first(header.session, key, Path(header.cwd))
 
-    def _first(self, session: str, key: tuple[str, str], cwd: Path) -> tuple[str, Path]:
-        project = self._project_of(cwd).id
+    def _first(self, session: str, key: tuple[str, str], cwd: Path) -> tuple[Project, Path]:
+        project = self._project_of(cwd)
         own = private_folder(private_folder(self._root) / _folder_name(session))
-        _bind(own / PROJECT_MARK, project)
+        _bind(own / PROJECT_MARK, project.id)
         place = self._known[key] = (project, self._exports(session, own))
         while len(self._known) > KEPT:
             self._known.popitem(last=False)

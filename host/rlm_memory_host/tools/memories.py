@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from rlm_memory_host.contracts.memory import Caller, Kind, LayerKind
+from rlm_memory_host.contracts.memory import Caller, Kind, LayerKind, default_layer
 from rlm_memory_host.errors import HostError, ToolInput
 from rlm_memory_host.logs import LOGGER, where
 from rlm_memory_host.recall.resident_files import Place
@@ -123,6 +123,7 @@ def with_text_status(status: Tool, services: TextServices) -> Tool:
             # How it is stands among the features; a status answers whatever is broken.
             LOGGER.error("text_status_failed %s", where(error))
             return ToolResult({**result.value, "memory": None, "resident": None}, result.text)
+        counts = {**counts, "writes_to": default_layer(caller, services.memory.parts.profile).kind.value}
         value = {**result.value, "memory": counts, "resident": shown}
         return ToolResult(value, f"{result.text}\n- memories: {counts['memories']}, waiting: {counts['candidates']}")
 

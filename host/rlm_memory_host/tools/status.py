@@ -19,6 +19,12 @@ from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
 
 State = Literal["on", "off", "degraded", "unavailable"]
 Health = Literal["active", "degraded", "unavailable"]
+TOLD: Final[Mapping[str, str]] = {
+    "configured": "the one that the settings name",
+    "linked": "the one that an operator linked this folder's repository to",
+    "git": "this repository, with all its worktrees",
+    "path": "this folder, which is in no repository",
+}
 NO_HINT: Final = "the host's log says more"
 
 
@@ -78,13 +84,14 @@ def status_tool(
             "type": "object",
             "properties": {
                 "status": {"type": "string"},
+                "scope": {"type": "object"},
                 "features": {"type": "object"},
                 "artifacts": {"type": ["object", "null"]},
                 "outbox": {"type": ["object", "null"]},
                 "host": {"type": "object"},
                 "warnings": {"type": "array"},
             },
-            "required": ["status", "features", "artifacts", "outbox", "host", "warnings"],
+            "required": ["status", "scope", "features", "artifacts", "outbox", "host", "warnings"],
         },
         run=lambda _arguments, call: _status(call, report, kernels, others, outbox()),
         repeatable=True,
@@ -98,6 +105,11 @@ def _status(
     health = overall(features)
     value: dict[str, Any] = {
         "status": health,
+        "scope": {
+            "project": call.scope.project_told or None,
+            "agent": call.scope.agent_kind,
+            "preset": call.scope.preset is not None,
+        },
         "features": {name: feature.to_value() for name, feature in features.items()},
         "artifacts": counts,
         "outbox": outbox,
@@ -105,6 +117,8 @@ def _status(
         "warnings": [],
     }
     lines = [f"Memory is {health}."]
+    if call.scope.project_told:
+        lines.append(f"- project: {TOLD[call.scope.project_told]}")
     lines += [
         f"- {name}: {item.state}" + (f" ({item.code}): {item.hint or NO_HINT}" if item.code else "")
         for name, item in features.items()
