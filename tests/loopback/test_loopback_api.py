@@ -198,6 +198,35 @@ def test_only_a_root_gets_something_injected(serve: Callable[..., Client], tmp_p
         assert text not in client.post("/v1/recall", header=other, **ask).body["text"]
 
 
+def test_a_recorded_result_that_is_spoken_of_is_injected_with_the_notes(
+    serve: Callable[..., Client], tmp_path: Path
+) -> None:
+    """Its title, its id and where it is from; not for another subject, not in another project, not to a child."""
+    client, work = serve(), tmp_path / "work"
+    first = header("one", work)
+    exports = Path(client.post("/v1/tools/list", header=first).body["exports"])
+    ids = {}
+    for name, title in (("a", "Response rate by cohort"), ("b", "Freezer temperatures of March")):
+        (exports / name).write_text(name)
+        about = {"title": title, "summary": "as measured", "source": "lab", "source_version": "7", "shape": [3, 2]}
+        recorded = client.call(
+            first, "memory_artifact_record", source_path=str(exports / name), query_fingerprint="0" * 64, **about
+        )
+        ids[name] = recorded["value"]["experiment_id"]
+    note = "The response of a cohort is counted after six weeks."
+    client.call(first, "memory_record", note=note, kind="decision")
+    ask = {"turn": 1, "text": "What was the response rate of each cohort?"}
+    told = client.post("/v1/recall", header=header("two", work), **ask).body["text"]
+    assert note in told
+    assert all(part in told for part in (ids["a"], "Response rate by cohort", "3 x 2; from lab 7", "experiment-card"))
+    assert ids["b"] not in told
+    other = {"turn": 1, "text": "Which of the trains leaves first, and from where?"}
+    assert ids["a"] not in client.post("/v1/recall", header=header("three", work), **other).body["text"]
+    child = header("four", work, origin="subagent", delegationDepth=1)
+    for away in (child, header("five", tmp_path / "elsewhere")):
+        assert ids["a"] not in client.post("/v1/recall", header=away, **ask).body["text"]
+
+
 def test_a_bridge_tells_how_full_its_context_is(serve: Callable[..., Client], tmp_path: Path) -> None:
     """The answer says what was given up, and what nobody may tell is refused."""
     client, work = serve(), tmp_path / "work"

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.guard import Guard
 from rlm_memory_host.metrics import Metrics
+from rlm_memory_host.recall import results
 from rlm_memory_host.settings import Settings
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.tools.artifacts import ArtifactPort
@@ -127,4 +129,6 @@ async def assemble(settings: Settings, model: JudgeModel | None, pool: Executor)
             await loop.run_in_executor(pool, store.close)
         await sending.close(0.0)
         raise
+    if store is not None and text is not None:
+        text.services.recall.cards = partial(results.for_message, store.search)
     return Assembled(settings, guard, store, sending, text, fault, metrics)

@@ -118,7 +118,8 @@ class Giving:
     def _read(self, choice: Choice) -> None:
         now = self.memory.now().isoformat()
         for item in choice.items:
-            self.memory.activity.read(item.id, now)
+            if item.kind != "experiment-card":
+                self.memory.activity.read(item.id, now)
 
     def _cache_key(self, caller: Caller) -> str:
         return "\x1f".join((caller.owner, caller.project or "-", caller.preset or "-", caller.session))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from rlm_memory_host.contracts.memory import (
     Block,
@@ -78,10 +78,8 @@ class Page:
     degraded: tuple[str, ...] = ()
 
 
-class CardSource(Protocol):
-    """Experiment cards as a channel: hits with scores, of the caller's project only."""
-
-    def __call__(self, caller: Caller, query: str, limit: int) -> Sequence[Found]: ...
+CardSource = Callable[[Caller, str], Sequence[Found]]
+"""Recorded results of the caller's project for an injection, from the user's message, with scores."""
 
 
 class Recall(Giving):
@@ -93,7 +91,6 @@ class Recall(Giving):
         *,
         remote: RemoteMemory | None = None,
         remote_seconds: float = REMOTE_SECONDS,
-        cards: CardSource | None = None,
         sessions: Callable[[Caller], Iterable[str]] | None = None,
         observations: bool = False,
     ) -> None:
@@ -101,7 +98,8 @@ class Recall(Giving):
         self.library = Library(memory.store, memory.parts.strengths)
         self._remote = remote
         self._remote_seconds = remote_seconds
-        self._cards = cards
+        self.cards: CardSource = lambda _caller, _message: ()
+        """`memory_search` asks for cards itself."""
         self._sessions = sessions or _own_session
         self._observations = observations
 
@@ -141,7 +139,7 @@ class Recall(Giving):
             degraded.append(answer.problem)
         shown = eligible if answer.hits else eligible[: query.limit]
         found = {hit.key: item_of_hit(hit, reading) for hit in shown}
-        others = [*self._other_sides(found, reading), *self._card_hits(caller, query), *self._inferred(caller, query)]
+        others = [*self._other_sides(found, reading), *self._inferred(caller, query)]
         hits = [*found.values(), *others]
         if answer.hits:
             blocks = [block for _, block in view.blocks()]
@@ -271,13 +269,6 @@ class Recall(Giving):
         return Page(tuple(shown), len(found), dict(rejected))
 
     # -- other sources -----------------------------------------------------------------------------------------------
-    def _card_hits(self, caller: Caller, query: Query) -> list[Found]:
-        if self._cards is None or query.kind is not None or query.scope not in (None, LayerKind.PROJECT):
-            return []
-        hits = list(self._cards(caller, query.text, query.limit))
-        scores = fusion.scaled({item.id: item.score for item in hits})
-        return [replace(item, score=fusion.WEIGHTS["card"] * scores[item.id]) for item in hits]
-
     def _inferred(self, caller: Caller, query: Query) -> list[Found]:
         if not self._observations or query.kind is not None or query.topic or query.at is not None or query.history:
             return []
@@ -321,7 +312,7 @@ class Recall(Giving):
         try:
             page = self.search(caller, Query(text[:2_000], limit=20))
             fresh = [item for item in page.items if item.kind != "evidence" or item.text != text]
-            return self._important(caller, step, fresh), ()
+            return self._important(caller, step, in_order([*fresh, *self.cards(caller, text[:2_000])])), ()
         except (StoreError, OSError):
             return [], (injecting.RECALL_UNAVAILABLE,)
 
