@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from rlm_memory_host.assembly.redaction import Redaction
+from rlm_memory_host.assembly.sessions import Sessions
 from rlm_memory_host.capture import Capture
 from rlm_memory_host.contracts.capture import Exchange, SessionEvent
 from rlm_memory_host.contracts.memory import Evidence
+from rlm_memory_host.contracts.scope import Scope
+from rlm_memory_host.guard import Guard
 
 
 def turn(number: int, reason: str = "completed", words: str = "Use tabs") -> tuple[SessionEvent, ...]:
@@ -141,3 +150,52 @@ def test_what_may_not_be_captured_live_may_not_be_from_a_log() -> None:
             other.feed(SessionEvent("s", 0, "session", agent="child"))
         assert not other.reconcile(turn(1))
     assert told.kept == []
+
+
+class _Slow:
+    """A store whose write of evidence waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def evidence(self, session: str, after: int = 0) -> Iterator[Evidence]:
+        """Nothing is kept."""
+        del session, after
+        return iter(())
+
+    def add_evidence(self, evidence: Evidence) -> None:
+        """Wait."""
+        del evidence
+        self.begun.set()
+        assert self.let_go.wait(30)
+
+    def rows(self, log: object) -> tuple[object, ...]:
+        """Nothing was purged."""
+        del log
+        return ()
+
+
+def test_counting_while_a_turn_is_kept_locks_nobody_out(tmp_path: Path) -> None:
+    """A status that asks in the middle of an exchange waits for it, and the exchange goes on to its end."""
+    store: Any = _Slow()
+    redaction: Any = Redaction(Guard([]), (tmp_path, tmp_path))
+    health: Any = None
+    sessions = Sessions(store, redaction, health, "me")
+    scope = Scope("p", "s", tmp_path, "root")
+    sessions.feed(scope, SessionEvent("s", 0, "session", agent="root"))
+    taking = threading.Thread(target=lambda: sessions.reconcile(scope, turn(1)), daemon=True)
+    counting = threading.Thread(target=sessions.counters, daemon=True)
+    taking.start()
+    assert store.begun.wait(30)
+    counting.start()
+    while not _is_in(counting, Path("capture") / "sessions.py"):
+        signal.sigtimedwait([], 0.01)
+    store.let_go.set()
+    for thread in (taking, counting):
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def _is_in(thread: threading.Thread, name: Path) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code.co_filename.endswith(str(name))

@@ -205,8 +205,10 @@ class Sessions:
 
     def counters(self) -> dict[str, int]:
         """What was captured, left out and handed on, by name; no content."""
+        # Not under our lock: what capture completes takes it while capture's own is held.
+        captured = self.capture.counters()
         with self._lock:
-            return {**self.capture.counters(), **self._counts}
+            return {**captured, **self._counts}
 
     # -- after a completed exchange ----------------------------------------------------------------------------------
     def _completed(self, exchange: Exchange) -> None:

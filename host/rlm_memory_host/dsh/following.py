@@ -28,10 +28,12 @@ class Following:
         self._make, self._pool, self._seconds, self._once = make, pool, seconds, once
         self._tail: Tail | None = None
         self._wanted, self._ended = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         self._is_closed = self._is_looking = False
 
     async def run(self) -> None:
         """Make passes until closed."""
+        self._task = asyncio.current_task()
         if self._seconds is not None or self._once is not None:
             self._wanted.set()
         try:
@@ -58,10 +60,13 @@ class Following:
             self._tail.stop()
 
     async def wait_ended(self, seconds: float) -> None:
-        """Until no pass runs, at most so long."""
-        with suppress(TimeoutError):
+        """Until no pass runs, at most so long; then the task ends without it, as a killed host would."""
+        try:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
+        except TimeoutError:
+            if self._task is not None:
+                self._task.cancel()
 
     def status(self) -> dict[str, Any]:
         """Whether logs are followed, and how that goes: numbers and names alone."""
