@@ -49,6 +49,12 @@ def call(scene: Scene, name: str, who: str = "root", profile: str = "default", *
     return dict(result.value)
 
 
+def spoken(scene: Scene, name: str, **arguments: object) -> str:
+    """The text of one call of a root's, which is all that a model is shown."""
+    tool = table(scene, "default")[name]
+    return tool.run(tool.arguments.model_validate(arguments), Call(SCOPES["root"])).text
+
+
 def test_the_default_names_are_these() -> None:
     """With text memory on."""
     scene = Scene()
@@ -152,6 +158,21 @@ def test_recall_gives_nothing_twice_to_an_agent() -> None:
     scene.events("s1", {"type": "session/compact"})
     assert len(call(scene, "memory_recall", question="limit")["items"]) == 1
     assert len(call(scene, "memory_recall", "none", question="limit")["items"]) == 1
+
+
+@pytest.mark.parametrize(("tool", "asked"), [("memory_search", "query"), ("memory_recall", "question")])
+def test_what_was_given_before_is_named_in_the_text_and_not_called_unknown(tool: str, asked: str) -> None:
+    """A model sees the text alone: it must not take what its context has already for what nobody knows."""
+    scene = Scene()
+    kept = call(scene, "memory_record", note="The limit is 10 rows.", title="Limit")
+    assert "The limit is 10 rows." in spoken(scene, tool, **{asked: "limit"})
+    again = spoken(scene, tool, **{asked: "limit"})
+    assert kept["id"] in again
+    assert "Given before in this context" in again
+    assert "Nothing" not in again
+    unknown = spoken(scene, tool, **{asked: "penguins"})
+    assert "Nothing" in unknown
+    assert "Given before" not in unknown
 
 
 def test_forget_through_the_tool() -> None:

@@ -37,6 +37,9 @@ from rlm_memory_host.tools.tool import Call, ToolResult
 
 RECALL_ITEMS: Final = 20
 CARD_KIND: Final = "experiment-card"
+OUT_OF_ROOM: Final = ("context-budget", "session-budget")
+NAMED: Final = 10
+"""Memories that a text names as given before."""
 
 
 def search(services: TextServices, arguments: MemorySearchArguments, call: Call) -> ToolResult:
@@ -47,7 +50,7 @@ def search(services: TextServices, arguments: MemorySearchArguments, call: Call)
         cards, cursor, warnings, total = _cards(services, arguments, call, wanted=True)
         warnings += services.warnings()
         value = {"results": cards, "total": total, "cursor": cursor, "more": False, "warnings": warnings}
-        return ToolResult(value, _text((), cards, None))
+        return ToolResult(value, _text((), cards))
     return _joined(services, arguments, call)
 
 
@@ -80,18 +83,35 @@ def _joined(services: TextServices, arguments: MemorySearchArguments, call: Call
     given = [item for item in choice.items if f"{item.id} {item.version}" in names]
     shown = [value for value in results if value["kind"] == CARD_KIND]
     value = {**frame, "results": results, "cursor": onward, "more": onward is not None}
-    return ToolResult(value, _text(given, shown, onward))
+    return ToolResult(value, _text(given, shown, onward, _held_back(choice)))
 
 
 def _name(value: Mapping[str, Any]) -> str:
     return f"{value.get('id') or value['experiment_id']} {value.get('version', '')}"
 
 
-def _text(items: Sequence[Found], cards: Sequence[Mapping[str, Any]], onward: str | None) -> str:
+def _text(
+    items: Sequence[Found], cards: Sequence[Mapping[str, Any]], onward: str | None = None, held_back: Sequence[str] = ()
+) -> str:
     lines = [render(items)] if items else []
     lines += [escaped(card_line(card)) for card in cards]
+    lines += [] if lines or held_back else ["Nothing matches."]
+    lines += held_back
     lines += [f'Not all of them: call again with cursor="{onward}".'] if onward else []
-    return "\n".join([*lines, FALLIBLE] if lines else ["Nothing matches. " + FALLIBLE])
+    return "\n".join([*lines, FALLIBLE])
+
+
+def _held_back(choice: Choice) -> list[str]:
+    """What a reader of the text alone has to know: that there is more, and why it is not here."""
+    said: list[str] = []
+    if choice.repeated:
+        ids = ", ".join(choice.repeated[:NAMED])
+        more = f" and {len(choice.repeated) - NAMED} more" if len(choice.repeated) > NAMED else ""
+        said.append(f"Given before in this context: {ids}{more}; memory_read with force=true shows them again.")
+    full = [reason for reason in choice.reasons if reason in OUT_OF_ROOM]
+    if full:
+        said.append(f"Left out for want of room ({', '.join(full)}); memory_read gives a memory by its id.")
+    return said
 
 
 def _ranked(
@@ -175,4 +195,6 @@ def recall(services: TextServices, arguments: RecallArguments, call: Call) -> To
     if answer:
         spoken_item = Found("remote-answer", "remote", "", answer, "project", labels=("the remote memory's inference",))
         items = (*items, spoken_item)
-    return ToolResult(value, render(items) if items else "Nothing is known about that. " + FALLIBLE)
+    held_back = _held_back(choice)
+    known = [render(items)] if items else ["Nothing is known about that."] if not held_back else []
+    return ToolResult(value, "\n".join([*known, *held_back, *([] if items else [FALLIBLE])]))
