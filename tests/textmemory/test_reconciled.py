@@ -197,5 +197,5 @@ def test_counting_while_a_turn_is_kept_locks_nobody_out(tmp_path: Path) -> None:
 
 
 def _is_in(thread: threading.Thread, name: Path) -> bool:
-    frame = sys._current_frames().get(thread.ident or 0)
+    frame = sys._current_frames().get(thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
     return frame is not None and frame.f_code.co_filename.endswith(str(name))
