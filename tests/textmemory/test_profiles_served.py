@@ -50,6 +50,20 @@ def test_a_profile_replaces_the_text_tools(
         assert kernel.run(f"print({read})").ok().strip() == "The dock is made of oak."
 
 
+def test_profile_riko_refuses_a_notebook_which_has_no_preset(
+    state_root: Path, start_kernel: Callable[..., Any]
+) -> None:
+    """Its six tools are listed, its texts are out of reach, and exact results work as ever."""
+    names = [f"memory_{name}" for name in ("correct", "forget", "get_resident", "remember", "restore", "suppress")]
+    with host(state_root, '[memory]\nprofile = "riko"\n'):
+        kernel = start_kernel()
+        assert kernel.run(f"{LOAD}\n{NAMES}").ok().strip() == str(sorted([*names, *ARTIFACTS]))
+        refused = kernel.run("dsh_tools.call('memory_get_resident', {})")
+        assert "preset" in str(refused.error)
+        record = "memory.experiments.record([1, 2], title='Numbers', source='lab', source_version='1')"
+        assert kernel.run(f"print({record}.experiment_id[:4])").ok().strip() == "exp_"
+
+
 def test_a_folder_opens_the_project_that_it_was_linked_to(
     state_root: Path, tmp_path: Path, start_kernel: Callable[..., Any]
 ) -> None:

@@ -265,5 +265,11 @@ class Sessions:
         LOGGER.warning("capture_step_refused feature=%s code=%s", feature, error.code)
         with self._lock:
             self._counts[f"refused-{feature}"] += 1
-        if error.code not in ("GUARD_SECRET", "GUARD_INJECTION", "EMPTY_AFTER_REDACTION", "VALIDATION"):
+        if error.code not in (
+            "GUARD_SECRET",
+            "GUARD_INJECTION",
+            "EMPTY_AFTER_REDACTION",
+            "VALIDATION",
+            "INVALID_SCOPE",
+        ):
             self._health.fault(feature, error.code)

@@ -124,7 +124,9 @@ def open_text(settings: Settings, redaction: Redaction, around: Around) -> Text 
     )
     if around.remote is not None:
         around.remote.settle(lambda note: is_kept(opened, note))
-    recall = Recall(memory, remote=around.remote, observations=settings.memory.observations)
+    recall = Recall(
+        memory, remote=around.remote, observations=settings.memory.observations, injects=settings.memory.recall
+    )
     captures = settings.honcho is not None and settings.honcho.capture
     sessions.serve(
         memory, recall, After(around.remote if captures else None, around.model, around.pool, extracts(settings))

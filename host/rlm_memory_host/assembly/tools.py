@@ -5,7 +5,7 @@ Owns: which tools there are. Does not own: any tool, who may call it (`tools.pol
 | | text memory on | off |
 |---|---|---|
 | profile `default` | the six, `memory_status` | section 14's five: search, recall, record, correct, status |
-| profile `runtime`, `plugin` | that document's own table | as above |
+| profile `riko`, `runtime`, `plugin` | that document's own table | as above |
 
 With artifacts on, `memory_artifact_record` and `memory_artifact_resolve` besides, in every case.
 """
@@ -27,6 +27,7 @@ from rlm_memory_host.tools.memories import memory_tools, with_text_status
 from rlm_memory_host.tools.memory_arguments import MemoryCorrectArguments, MemoryRecordArguments, RecallArguments
 from rlm_memory_host.tools.notes import Check, NoteServices, note_tools
 from rlm_memory_host.tools.profiles import plugin_tools, runtime_tools
+from rlm_memory_host.tools.riko import riko_tools
 from rlm_memory_host.tools.status import Feature, Report, status_tool
 from rlm_memory_host.tools.text_services import TextServices
 from rlm_memory_host.tools.tool import Arguments, Call, Tool, ToolResult
@@ -63,6 +64,8 @@ def build_tools(served: Served) -> list[Tool]:
     text = replace(served.text, cards=cards)
     if served.profile == "runtime":
         return [*runtime_tools(text), *records]
+    if served.profile == "riko":
+        return [*riko_tools(text), *records]
     if served.profile == "plugin":
         return [*plugin_tools(text, status), *records]
     return [*memory_tools(text), *records, status]

@@ -111,6 +111,7 @@ def open_desk(
         withdraw=lambda memory_id: outbox.take_back(loaded.state_root, {memory_id}),
         strengths=strengths_of(loaded),
         on_fault=opened.health.fault,
+        profile=loaded.memory.profile,
     )
     memory = TextMemory(parts)
     return Desk(loaded.state_root, opened, memory, Caller(owner, "user", preset, told, "command-line"), as_json)

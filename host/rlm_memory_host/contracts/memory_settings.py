@@ -37,13 +37,15 @@ class MemorySettings(_Section):
 
     `profile` names whose tool table models see; the gates are the same in all of them. `hand_edits` "trust" makes what
     somebody writes into a topic file the operator's word, never for a file inside a repository. `observations` lets
-    recall show what was inferred.
+    recall show what was inferred. `recall` lets an injection hold recalled items beside the resident text; unset, it
+    does but in profile `riko`.
     """
 
     enabled: bool = True
-    profile: Literal["default", "plugin", "runtime"] = "default"
+    profile: Literal["default", "plugin", "riko", "runtime"] = "default"
     hand_edits: Literal["review", "trust"] = "review"
     observations: bool = False
+    recall: bool | None = None
     repositories: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[Path, Field(strict=False)]] = {}
     ranking: RankingSettings = RankingSettings()
     judge: JudgeSettings | None = None

@@ -93,6 +93,7 @@ class Recall(Giving):
         remote_seconds: float = REMOTE_SECONDS,
         sessions: Callable[[Caller], Iterable[str]] | None = None,
         observations: bool = False,
+        injects: bool | None = None,
     ) -> None:
         super().__init__(memory)
         self.library = Library(memory.store, memory.parts.strengths)
@@ -102,6 +103,7 @@ class Recall(Giving):
         """`memory_search` asks for cards itself."""
         self._sessions = sessions or _own_session
         self._observations = observations
+        self._injects = memory.parts.profile != "riko" if injects is None else injects
 
     def warm(self, caller: Caller) -> int:
         """Read the caller's layers into the index before the first question; how many memories there are."""
@@ -307,7 +309,7 @@ class Recall(Giving):
 
     def _asked(self, caller: Caller, text: str, step: pressure.Step) -> tuple[list[Found], tuple[str, ...]]:
         """What recall finds for a message, beside itself; a memory that cannot be searched adds nothing."""
-        if step.tier in ("single", "none"):
+        if not self._injects or step.tier in ("single", "none"):
             return [], ()
         try:
             page = self.search(caller, Query(text[:2_000], limit=20))
