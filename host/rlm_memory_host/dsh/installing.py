@@ -1,7 +1,8 @@
 """Putting the bridge module into a DeepSeek Harness home, and taking it out again.
 
 Owns: `memory/bridge.mjs` below the home, our block in one file of rows, and the record of which files hold one. Does
-not own: the block's place in a text (`patchfile`), the module (`bridge.mjs`), the token (`bearer`).
+not own: the block's place in a text (`patchfile`), a row that lost its marks (`unmarked`), the module (`bridge.mjs`),
+the token (`bearer`).
 
 Order of an install: module, token, record, block: a row never names a module that is not there. Order of a removal:
 block, module, token, record. A crash in between leaves what a second run of either completes.
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from rlm_memory_host.bearer import kept_token, token_path
-from rlm_memory_host.dsh import patchfile
+from rlm_memory_host.dsh import patchfile, unmarked
 from rlm_memory_host.errors import SettingsError
 from rlm_memory_host.process import claim_state_root, identify, private_folder, write_private
 
@@ -97,7 +98,8 @@ def module_text() -> bytes:
 
 def install(place: Place, state_root: Path, config: Mapping[str, Any]) -> None:
     """Put the module and the row in; a second time renews both. Raises SettingsError, and OSError of the home."""
-    changed = patchfile.with_block(_read(place.rows), row_of(place, config))
+    text = _read(place.rows)
+    changed = patchfile.with_block(None if text is None else _without_unmarked(text), row_of(place, config))
     private_folder(claim_state_root(state_root) / "run")
     place.module.parent.mkdir(mode=0o700, exist_ok=True)
     write_private(place.module, module_text())
@@ -109,12 +111,12 @@ def install(place: Place, state_root: Path, config: Mapping[str, Any]) -> None:
 def remove(place: Place, state_root: Path) -> Removed:
     """Take the row out, the module where no other file names it, and the token where nothing is installed any more."""
     text = _read(place.rows)
-    has_block = text is not None and patchfile.holds_block(text)
+    has_block = text is not None and _holds(text)
     if text is not None and has_block:
         if patchfile.is_created(text):
             place.rows.unlink()
         else:
-            _replace(place.rows, patchfile.without_block(text))
+            _replace(place.rows, patchfile.without_block(_without_unmarked(text)))
     left = {path for path in recorded(state_root) if path != place.rows and is_installed(path)}
     is_named = any(is_installed(path) for path in (*_patches(place.home), *left) if path != place.rows)
     module = not is_named and place.module.exists()
@@ -136,7 +138,7 @@ def is_installed(rows: Path) -> bool:
         text = _read(rows)
     except (OSError, SettingsError):
         return False
-    return text is not None and patchfile.holds_block(text)
+    return text is not None and _holds(text)
 
 
 def is_serving(state_root: Path) -> bool:
@@ -156,6 +158,16 @@ def recorded(state_root: Path) -> set[Path]:
         return set()
     rows = cast("list[object]", value) if isinstance(value, list) else []
     return {Path(row) for row in rows if isinstance(row, str)}
+
+
+def _holds(text: bytes) -> bool:
+    return patchfile.holds_block(text) or unmarked.holds_row(text)
+
+
+def _without_unmarked(text: bytes) -> bytes:
+    """The text without rows of ours that lost their marks, and then without a marked one too. Raises SettingsError."""
+    bare = patchfile.without_block(text)
+    return unmarked.without_row(bare) if unmarked.holds_row(bare) else text
 
 
 def _record_path(state_root: Path) -> Path:
