@@ -30,6 +30,7 @@ import zmq.asyncio
 from rlm_memory import wire
 
 from rlm_memory_host import logs
+from rlm_memory_host.assembly.guarded import scanning
 from rlm_memory_host.assembly.parts import Assembled, assemble
 from rlm_memory_host.assembly.sessions import Sessions
 from rlm_memory_host.attach import connection, folders
@@ -175,9 +176,7 @@ class Host:
             callers = Callers(self.settings.sessions_root, self.settings.loopback.rlm_root, parts.project_of)
             loopback = Loopback(root, self.settings.loopback, services, self.sessions, callers)
             tail = self.tail = following_of(self.settings, self.sessions, callers, self._pool, self._once)
-            guests = self._guests = Guests(
-                services, direct, self.settings.sessions_root, parts.project_of, parts.ended
-            )
+            guests = self._guests = Guests(services, direct, self.settings.sessions_root, parts.project_of, parts.ended)
             taken = await kernels.take_up()
             door = Door(root, self._answer, self._line_ended)
             try:
@@ -245,7 +244,8 @@ class Host:
             "window": wire.WINDOW,
             "artifact_bytes": self.settings.artifacts.max_artifact_bytes,
         }
-        return Services(dispatcher, parts.store.annotate if parts.store else None, self._resident, self._pool, limits)
+        annotate = parts.store.annotate if parts.store else None
+        return Services(dispatcher, annotate, self._resident, self._pool, limits, scanning(parts.guard))
 
     def _resident(self, scope: Scope) -> dict[str, Any]:
         found = self.sessions.resident(scope) if self.sessions is not None else None

@@ -24,7 +24,7 @@ from rlm_memory.fingerprints import Described
 from rlm_memory.kept import kept
 from rlm_memory.kernel import connection
 from rlm_memory.operations import load
-from rlm_memory.recording import check_labels, describe, keep, kept_tags, lineage_notes, parents_of
+from rlm_memory.recording import Keeping, check_labels, describe, keep, kept_tags, lineage_notes, parents_of
 from rlm_memory.results import Recorded, Resolved, Reuse
 from rlm_memory.steps import Steps, run, run_async
 
@@ -74,7 +74,7 @@ def finish(asked: Asked, decided: Decided, value: Any, seconds: float) -> Steps[
     notes = lineage_notes(decided.described, (yield from parents_of(asked.derived_from, asked.inputs)), seconds)
     # A computed value is a value: text is never taken for the name of a file.
     path = value if isinstance(value, Path) else None
-    return (yield from keep(value, path, labels, decided.described.digest, notes, lossy=asked.lossy))
+    return (yield from keep(value, path, labels, decided.described.digest, notes, Keeping(lossy=asked.lossy)))
 
 
 @kept

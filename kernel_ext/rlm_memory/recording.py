@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
-from rlm_memory import display, errors, fingerprints, sources, wire
+from rlm_memory import display, errors, fingerprints, secretscan, sources, wire
 from rlm_memory.annotation import environment, fit
 from rlm_memory.finding import Host
 from rlm_memory.operations import text
@@ -57,6 +57,7 @@ def record(
     image: str | None = None,
     lossy: bool = False,
     compute_seconds: float | None = None,
+    secrets: Literal["keep", "refuse"] = "keep",
 ) -> Steps[Recorded]:
     """Record exact bytes of an object or a file and return a reference to them.
 
@@ -75,18 +76,20 @@ def record(
         image: for a matplotlib figure, "png" (the default) or "svg".
         lossy: allow the changes that the refusal names.
         compute_seconds: how long the computation took; a later reuse says what it saved.
+        secrets: "refuse" has the host look through every text of the result first, and records nothing that looks like
+            it holds a secret, or that cannot be looked into (rules in `rlm_memory.secretscan`).
 
     Raises: Invalid, NotExact, TooLarge, UnsafeSource, FileNotFoundError, QuotaExceeded, StoreUnavailable, Denied,
         HostUnavailable.
     """
     labels = check_labels(title, summary, source, source_version, tags)
+    secretscan.check_choice(secrets)
     path = sources.as_path(obj, as_text)
     _check_kind(obj, path, media_type, image)
     described = yield from describe(fingerprint, query, params, inputs)
     notes = lineage_notes(described, (yield from parents_of(derived_from, inputs)), compute_seconds)
-    return (
-        yield from keep(obj, path, labels, described.digest, notes, media_type=media_type, image=image, lossy=lossy)
-    )
+    how = Keeping(media_type, image, lossy, secrets == "refuse")
+    return (yield from keep(obj, path, labels, described.digest, notes, how))
 
 
 def _check_kind(obj: Any, path: Path | None, media_type: Any, image: Any) -> None:
@@ -100,26 +103,35 @@ def _check_kind(obj: Any, path: Path | None, media_type: Any, image: Any) -> Non
         raise errors.Invalid(f"image is for matplotlib figures; obj is {kind}; leave it out")
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """How an object or a file is kept, as `record` says it."""
+
+    media_type: str | None = None
+    image: str | None = None
+    lossy: bool = False
+    refuses_secrets: bool = False
+
+
 def keep(
     obj: Any,
     path: Path | None,
     labels: Mapping[str, Any],
     digest: str,
     notes: Mapping[str, Any],
-    *,
-    media_type: str | None = None,
-    image: str | None = None,
-    lossy: bool = False,
+    how: Keeping,
 ) -> Steps[Recorded]:
     """Record an object, or the file at `path`, under checked labels and a fingerprint; `notes` go beside the card."""
     host: Host = yield Meet()
     exports: Path = yield Work(lambda: written(lambda: sources.exports_folder(host.session_dir)))
     if path is not None:
-        ready = yield from _of_file(path, exports, media_type)
+        ready = yield from _of_file(path, exports, how.media_type)
     else:
-        ready = yield from _of_object(obj, exports, lossy, image)
+        ready = yield from _of_object(obj, exports, how.lossy, how.image)
     request = ready.request
     try:
+        if how.refuses_secrets:
+            yield from secretscan.refuse(ready.staged.path, host)
         if digest == fingerprints.NOTHING_GIVEN:
             digest = fingerprints.nothing_given(wire.codec_name(request["media_type"]))
         # By this the host tells, when the same result is recorded again, that nobody wrote this summary.

@@ -34,13 +34,15 @@ PING: Final = "memory.ping"
 ANNOTATE: Final = "memory.annotate"
 RESIDENT: Final = "memory.resident"
 """Asks for the resident text of the caller's project: `text`, `hash`, `tier`."""
+SCAN: Final = "memory.scan"
+"""Asks whether texts look like they hold a secret: `findings`, each with `place`, `line`, `pattern` and no text."""
 REPEAT_OF: Final = "rlm_memory_epoch"
 """Metadata key of a repeated `comm_open`: the `epoch` that the hello told when the request was first sent.
 
 A host that knows the id answers as ever. One that does not, and whose own epoch is another, cannot tell whether the
 host of that epoch ran the request; it runs again only what may run twice.
 """
-REQUEST_TYPES: Final = frozenset({LIST, CALL, HELLO, PING, ANNOTATE, RESIDENT})
+REQUEST_TYPES: Final = frozenset({LIST, CALL, HELLO, PING, ANNOTATE, RESIDENT, SCAN})
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     LIST: frozenset(),
@@ -48,6 +50,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     HELLO: frozenset({"protocol", "extension"}),
     PING: frozenset(),
     RESIDENT: frozenset(),
+    SCAN: frozenset({"texts"}),
     ANNOTATE: frozenset({"experiment_id", "lineage", "preview", "codec", "environment", "statistics"}),
 }
 """Payload fields that each request type may carry beside `type`; a host refuses any other."""

@@ -1,7 +1,7 @@
 """What each request type means: from a parsed request and the caller's scope to the reply's data.
 
-Owns: hello, ping, list, call, annotate and their argument checks. Does not own: who asks (`attachment` made the scope),
-de-duplication, sending.
+Owns: hello, ping, list, call, annotate, scan and their argument checks. Does not own: who asks (`attachment` made the
+scope), de-duplication, sending.
 
 Source: design page "Kernel <-> host", Wire.
 """
@@ -9,7 +9,7 @@ Source: design page "Kernel <-> host", Wire.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -24,6 +24,7 @@ from rlm_memory_host.tools.dispatcher import Dispatcher
 
 ResidentText = Callable[[Scope], Mapping[str, Any]]
 Annotate = Callable[[Scope, str, Mapping[str, Any] | None], Mapping[str, Any] | None]
+Scan = Callable[[Mapping[str, str]], Sequence[Mapping[str, Any]]]
 ANNOTATION_FIELDS: Final = ("lineage", "preview", "codec", "environment", "statistics")
 
 
@@ -39,6 +40,8 @@ class Services:
     resident: ResidentText
     pool: Executor
     limits: Mapping[str, int]
+    scan: Scan | None = None
+    """What looks through texts for secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ async def answer(request: wire.Request, caller: Caller, services: Services) -> d
                 return await _annotate(request.payload, caller, services)
             case wire.RESIDENT:
                 return await _resident(caller, services)
+            case wire.SCAN:
+                return await _scan(request.payload, services)
             case _:
                 raise ProtocolError("this host does not know that request type", wire.UNSUPPORTED_REQUEST)
     except (HostError, wire.WireError) as error:
@@ -136,6 +141,19 @@ async def _annotate(payload: Mapping[str, Any], caller: Caller, services: Servic
         services.pool, services.annotate, caller.scope, experiment_id, annotation or None
     )
     return wire.ok(annotation=None if stored is None else dict(stored))
+
+
+async def _scan(payload: Mapping[str, Any], services: Services) -> dict[str, Any]:
+    texts = payload.get("texts")
+    if services.scan is None:
+        raise ProtocolError("this host looks for no secrets", wire.ADAPTER_DISABLED)
+    if not isinstance(texts, Mapping) or not all(
+        isinstance(item, str) for pair in cast("Mapping[object, object]", texts).items() for item in pair
+    ):
+        raise ProtocolError("memory.scan: 'texts' must be an object of texts", wire.INVALID_ARGUMENT)
+    told = cast("Mapping[str, str]", texts)
+    found = await asyncio.get_running_loop().run_in_executor(services.pool, services.scan, told)
+    return wire.ok(findings=[dict(item) for item in found])
 
 
 async def _resident(caller: Caller, services: Services) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class Serving:
                 reply = wire.error(*entry.verdict)
             elif isinstance(request, dict):
                 reply = request
-            elif request.type in {wire.CALL, wire.ANNOTATE}:
+            elif request.type in {wire.CALL, wire.ANNOTATE, wire.SCAN}:
                 async with self._calls:
                     reply = await requests.answer(request, self._caller(self._replies.epoch), self._services)
             else:
