@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_memory_host.dsh import frames, gathering, logs
+from rlm_memory_host.dsh import following, frames, gathering, logs
 from rlm_memory_host.dsh.cursors import Cursors
 from rlm_memory_host.dsh.gathering import Turn
 from rlm_memory_host.dsh.header import Header
@@ -263,6 +263,16 @@ def test_a_damaged_frame_stops_its_log_until_it_changes_and_no_other(reads: Read
     assert reads.status["skipped"] == {}
 
 
+def test_no_line_of_a_damaged_frame_is_seen_however_long_it_is(reads: Reads) -> None:
+    """Its turn stands at the beginning, and the damage shows with the last byte of the checksum."""
+    filler = {"type": "tool/result", "seq": 30, "data": {"text": os.urandom(400_000).hex()}}
+    damaged = bytearray(frame(*turns(1), filler))
+    damaged[-1] ^= 0x55
+    written(reads.home, header(4, "one", reads.work), [bytes(damaged)])
+    assert reads.look() == []
+    assert reads.status["skipped"] == {"damaged-frame": 1}
+
+
 def test_a_frame_that_grows_without_end_is_refused(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes that stand for many: read in steps, and given up."""
     monkeypatch.setattr(frames, "MAX_FRAME", 8 << 20)
@@ -369,6 +379,14 @@ def test_a_pass_that_is_stopped_goes_on_later(reads: Reads) -> None:
     stopping = Stopping(reads.home.parent)
     assert stopping.look() == [said("one", 1)]
     assert reads.look() == [said("one", 2), said("one", 3)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "took", "wanted"), [(5, 0.0, 5), (5, 0.1, 5), (5, 0.5, 25), (5, 600, 60), (900, 600, 900)]
+)
+def test_passes_that_take_long_come_less_often(seconds: float, took: float, wanted: float) -> None:
+    """Within a minute, or the pause of the settings."""
+    assert following.pause(seconds, took) == wanted
 
 
 def test_a_home_without_sessions_is_nothing_to_read(tmp_path: Path) -> None:

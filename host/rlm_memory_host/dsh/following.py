@@ -9,13 +9,23 @@ Source: design page "DeepSeek Harness and MCP", Ways in (Log tailer); "Style", h
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from rlm_memory_host.dsh.tail import Tail
 from rlm_memory_host.logs import LOGGER, where
+
+SHARE: Final = 50
+"""A pass takes at most one part in so many of the time, until the pause reaches its most."""
+MOST_SECONDS: Final = 60.0
+
+
+def pause(seconds: float, took: float) -> float:
+    """Seconds until the next pass: those of the settings, or more where a pass over many logs took long."""
+    return max(seconds, min(MOST_SECONDS, SHARE * took))
 
 
 class Following:
@@ -30,6 +40,7 @@ class Following:
         self._wanted, self._ended = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = self._is_looking = False
+        self._took = 0.0
 
     async def run(self) -> None:
         """Make passes until closed."""
@@ -39,7 +50,7 @@ class Following:
         try:
             while not self._is_closed:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._seconds):
+                    async with asyncio.timeout(None if self._seconds is None else pause(self._seconds, self._took)):
                         await self._wanted.wait()
                 self._wanted.clear()
                 if not self._is_closed:
@@ -76,13 +87,13 @@ class Following:
         return {"state": state, "passes": 0, **(self._tail.status() if self._tail is not None else {})}
 
     async def _pass(self) -> None:
-        self._is_looking = True
+        self._is_looking, began = True, time.monotonic()
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._look)
         except Exception as error:
             LOGGER.error("dsh_tail_failed %s", where(error))
         finally:
-            self._is_looking = False
+            self._is_looking, self._took = False, time.monotonic() - began
         if self._once is not None:
             self._once()
 
