@@ -13,7 +13,7 @@ from rlm_memory_host.errors import SettingsError
 
 OURS = {
     "id": "rlm-memory",
-    "name": "file:///home/x/memory/bridge.mjs",
+    "name": "file:///x/memory/bridge.mjs",
     "config": {"stateRoot": "/x", "command": ["a", "-m"], "text": "two\nlines\n", "empty": []},
 }
 A: dict[str, Any] = {"id": "a", "config": {"list": [1, {"b": None}]}}
