@@ -508,16 +508,25 @@ def test_a_forget_says_what_remains_and_drops_what_was_not_sent() -> None:
     assert remote.pending == {}
 
 
-def test_an_unclear_target_gives_a_list() -> None:
-    """Several memories fit; none is touched."""
+@pytest.mark.parametrize("action", ["forget", "hide"])
+def test_an_unclear_target_gives_a_list(action: str) -> None:
+    """Several memories fit: the answer names just these and moves none; the one chosen then moves."""
     scene = Scene()
-    for text in ("I like green tea.", "I like black tea."):
-        scene.user(text)
-        scene.memory.record(ROOT, Note(text, title=text, quote=text, topic=text))
-    assert len(scene.memory.current(ROOT)) == 1 or len(scene.memory.current(ROOT)) == 2
-    scene.user("Forget the tea.")
-    found = forget(scene.memory, ROOT, target="tea")
-    assert found.state in ("confirm", "done")
+    ids = {
+        scene.memory.record(ROOT, Note(text, title=title, topic=title), operator=True).id: title
+        for text, title in (("The green tea is in the lab.", "Green tea"), ("The black tea is at home.", "Black tea"))
+    }
+    other = scene.memory.record(ROOT, Note("The rig runs at night.", title="Rig", topic="Rig"), operator=True).id
+    scene.user({"forget": "Forget the tea.", "hide": "Don't mention the tea."}[action])
+    found = forget(scene.memory, ROOT, target="tea", action=action)  # type: ignore[arg-type]
+    assert (found.state, found.id) == ("confirm", "")
+    assert dict(found.choices) == ids
+    assert {scene.block(name).status for name in (*ids, other)} == {Status.ACTIVE}
+    assert rows.candidates(scene.store) == []
+    chosen = next(iter(ids))
+    scene.user({"forget": "Forget the green tea.", "hide": "Don't mention the green tea."}[action])
+    assert forget(scene.memory, ROOT, memory_id=chosen, action=action).state == "done"  # type: ignore[arg-type]
+    assert [scene.block(name).status is Status.ACTIVE for name in (*ids, other)] == [False, True, True]
 
 
 def test_a_child_moves_nothing() -> None:

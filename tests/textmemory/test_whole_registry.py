@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -32,6 +32,7 @@ from rlm_memory_host.guard import Guard
 from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.recall.envelope import END, START
 from rlm_memory_host.recall.service import Recall
+from rlm_memory_host.textmemory import gates, rows
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.notes import Note
 from rlm_memory_host.textmemory.service import Parts, TextMemory
@@ -141,7 +142,7 @@ def values_of(annotation: Any, text: str, known: tuple[str, ...]) -> list[object
 
 
 def calls_of(tool: Tool, text: str, known: tuple[str, ...], path: str) -> Iterator[dict[str, object]]:
-    """Each parameter's values one after the other, the others at their first; then mixtures."""
+    """Each parameter's values one after the other, the others once all given and once left out; then mixtures."""
     choices: dict[str, list[object]] = {}
     for name, spec in tool.arguments.model_fields.items():
         choices[name] = values_of(spec.annotation, text, known)
@@ -149,22 +150,24 @@ def calls_of(tool: Tool, text: str, known: tuple[str, ...], path: str) -> Iterat
         choices["source_path"] = [path, text, "/etc/passwd"]
     if "query_fingerprint" in choices:
         choices["query_fingerprint"] = ["1" * 64, text]
-    base = {name: values[0] for name, values in choices.items()}
-    yield base
-    for name, values in choices.items():
-        for value in values:
-            yield {**base, name: value}
+    given = {name: values[0] for name, values in choices.items()}
+    bare = {name: values[0] for name, values in choices.items() if tool.arguments.model_fields[name].is_required()}
+    for base in (given, bare):
+        yield base
+        for name, values in choices.items():
+            for value in values:
+                yield {**base, name: value}
     for values in itertools.islice(itertools.product(*choices.values()), 0, 60, 11):
         yield dict(zip(choices, values, strict=True))
 
 
-def hammer(bench: Bench, kind: str) -> int:
+def hammer(bench: Bench, kind: str, texts: Sequence[str] = HOSTILE) -> int:
     """Call everything with everything; how many calls were answered. No answer tells of others."""
     scope = bench.scope(kind)
     answered = 0
     path = str(bench.session / "exports" / "a.csv")
     for tool in bench.tools.values():
-        for text in HOSTILE:
+        for text in texts:
             for arguments in calls_of(tool, text, bench.known, path):
                 try:
                     result = tool.run(tool.arguments.model_validate(arguments), Call(scope))
@@ -210,6 +213,7 @@ def test_no_call_of_any_tool_gives_a_text_what_the_gate_table_forbids(
         assert layer in allowed, (layer, block.title)
         assert not (kind == "child" and layer.kind is not LayerKind.SESSION), block.title
         assert block.kind.value not in ("preference", "person", "relationship")
+        assert gates.columns_of(block.kind, block.topic, block.title, block.body) == (), block.title
     assert Recall(made.scene.memory).resident(made.caller()).text == resident
     assert all(habit.state == "signal" and habit.count == 0 for habit in made.scene.memory.habits())
     assert {note.speaker for note in made.remote.pending.values()} <= {"operator", "user", "model", "child"}
@@ -220,6 +224,28 @@ def test_no_call_of_any_tool_gives_a_text_what_the_gate_table_forbids(
     for value in page.to_value()["results"]:
         assert (value["kind"], value["trust"]) == ("experiment-card", "untrusted")
     assert not {hit.experiment_id for hit in page.results} & after.keys()
+
+
+@pytest.mark.parametrize("kind", ["root", "child"])
+@pytest.mark.parametrize("profile", get_args(Profile))
+def test_what_the_user_did_say_goes_no_further_than_they_said_it(tmp_path: Path, profile: Profile, kind: str) -> None:
+    """Their own sentence is theirs through a root alone, whole, here and nowhere else, and no habit by itself."""
+    said = "The pier is made of steel."
+    made = bench(tmp_path, profile)
+    made.scene.user(f"{said} I don't like the crane.")
+    before = made.blocks()
+    assert hammer(made, kind, (said, "like the crane", "The pier is made of steel and oak.")) > 10
+    new = {memory_id: found for memory_id, found in made.blocks().items() if memory_id not in before}
+    for layer, block in new.values():
+        assert layer.kind in (LayerKind.PROJECT, LayerKind.SESSION, LayerKind.PRESET), layer
+        assert (block.priority, block.pinned) == ("P1", False)
+        assert block.authority is not Authority.OPERATOR
+        if block.authority is Authority.USER:
+            assert (kind, block.body) == ("root", said)
+    theirs = [block for _, block in new.values() if block.authority is Authority.USER]
+    assert bool(theirs) == (kind == "root")
+    assert all(habit.state == "signal" for habit in made.scene.memory.habits())
+    assert {item.body for item in rows.candidates(made.scene.store) if item.writer is Authority.USER} <= {said}
 
 
 @pytest.mark.parametrize("kind", ["root", "child", "none"])
