@@ -13,8 +13,18 @@ from typing import Any
 
 import pytest
 from real_scenes import Real
+from rlm_memory_host.cli import consent, main
 from rlm_memory_host.contracts.ids import project_key
-from rlm_memory_host.contracts.memory import GLOBAL, BlockWrite, Caller, Layer, Snapshot, Transaction, preset_layer
+from rlm_memory_host.contracts.memory import (
+    GLOBAL,
+    BlockWrite,
+    Caller,
+    Layer,
+    Snapshot,
+    Transaction,
+    preset_layer,
+    project_layer,
+)
 from rlm_memory_host.errors import Unwritable
 from rlm_memory_host.recall.resident_files import AGAIN_SECONDS, INDEX, Place, ResidentFiles
 from rlm_memory_host.recall.service import Query
@@ -22,6 +32,7 @@ from rlm_memory_host.storage.files import FileLayer
 from rlm_memory_host.textmemory import purging, upkeep
 from rlm_memory_host.textmemory.forgetting import forget
 from rlm_memory_host.textmemory.notes import Note
+from rlm_memory_host.textmemory.opening import open_memory
 from scenes import ROOT
 
 CODER = replace(ROOT, preset="coder")
@@ -181,3 +192,21 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(shelf: Shelf
     assert other.read_text() == "mine"
     assert not shelf.file().is_symlink()
     assert shelf.file().read_text() == shelf.recall.resident(ROOT).text
+
+
+def test_a_command_rewrites_the_files_where_no_host_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an operator adds and forgets is in the file, and no longer, when the command ended; reading writes none."""
+    for name in ("RLM_SESSION_DIR", "RLM_SESSION_ID", "DSH_SESSION_ID", "JPY_PARENT_PID", "JPY_SESSION_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    common = ["memory", "--state-root", str(tmp_path), "--project", "demo", "--json"]
+    store = open_memory(tmp_path).store
+    file = store.folder / "derived" / DEMO
+    assert main([*common, "ls"]) == 0
+    assert not file.exists()
+    token = consent.remember(store, "memory add")
+    assert main([*common, "add", "Sign every commit.", "--token", token]) == 0
+    assert "Sign every commit" in file.read_text()
+    memory_id = store.snapshot(project_layer("demo")).blocks[0].id
+    token = consent.remember(store, f"memory forget {memory_id}")
+    assert main([*common, "forget", memory_id, "--token", token]) == 0
+    assert file.read_bytes() == b""
