@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from rlm_memory_host.recall.pressure import LADDER, SLACK, Pressure, level_of
 from rlm_memory_host.recall.resident import FRAMES, Tier, build, shortened
 from rlm_memory_host.recall.service import Query, Recall
 from rlm_memory_host.storage.files import FileLayer
+from rlm_memory_host.textmemory.forgetting import forget
 from rlm_memory_host.textmemory.health import TextHealth
 from rlm_memory_host.textmemory.service import TextMemory
 from rlm_memory_host.textmemory.volatile import VolatileStore
@@ -328,6 +330,30 @@ def test_the_last_valid_resident_text_stays_when_the_memories_cannot_be_read() -
     assert resident_part(recall.inject(ROOT)) == before.text
     with pytest.raises(Unwritable):
         recall.resident(replace(ROOT, project="other"))
+
+
+def test_the_last_valid_resident_text_no_longer_says_what_was_forgotten_or_changed_meanwhile() -> None:
+    """A forget and an edit count though the files cannot be read afterwards; habits and the rest stay."""
+    store = Failing()
+    scene = Scene(store=store)
+    fill(scene, range(4))
+    recall = Recall(scene.memory)
+    scene.user("What is the dock made of?")
+    before = recall.resident(ROOT)
+    forgotten, changed, *kept = before.included
+    forget(scene.memory, ROOT, memory_id=forgotten, operator=True)
+    block = store.get(PROJECT, changed)
+    assert block is not None
+    said = replace(block.block, title="Another title", body="It is made of glass.", version=block.block.version + 1)
+    store.commit(Transaction((BlockWrite(PROJECT, said, block.block.version, "update"),)))
+    store.fails.set()
+    held = recall.resident(ROOT)
+    assert held.included == tuple(kept)
+    assert held.text == "\n".join(line for line in before.text.split("\n") if any(name in line for name in kept))
+    assert held.hash == hashlib.sha256(held.text.encode()).hexdigest() != before.hash
+    assert resident_part(recall.inject(ROOT)) == held.text
+    store.fails.clear()
+    assert changed in recall.resident(ROOT).included
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------------

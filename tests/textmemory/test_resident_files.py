@@ -36,7 +36,8 @@ from rlm_memory_host.textmemory.opening import open_memory
 from scenes import ROOT
 
 CODER = replace(ROOT, preset="coder")
-DEMO = f"resident-{project_key('demo')}.txt"
+KEY = project_key("demo")
+DEMO = f"resident-{KEY}.txt"
 
 
 class Shelf(Real):
@@ -178,6 +179,61 @@ def test_files_stay_as_they_are_while_the_memories_cannot_be_read(
     os.utime(shelf.disk.folder / ".state" / "manifest.json")
     shelf.kept.look()
     assert shelf.file().read_bytes() == before != b""
+
+
+def test_a_file_no_longer_says_what_was_forgotten_where_the_memories_cannot_be_read_afterwards(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the last valid text stays, and the index has the hash of what is left."""
+    gone = shelf.puts("Tea is served at four.", topic="Tea")
+    shelf.puts("Sign every commit.", topic="Commits")
+    shelf.kept.look()
+    assert "Tea" in shelf.file().read_text()
+    forget(shelf.memory, ROOT, memory_id=gone, operator=True)
+
+    def fails(layer: Layer) -> Snapshot:
+        raise Unwritable("the files cannot be read now")
+
+    monkeypatch.setattr(shelf.disk, "snapshot", fails)
+    shelf.kept.look()
+    left = shelf.file().read_text()
+    assert "Tea" not in left
+    assert "Sign every commit" in left
+    assert shelf.index()[DEMO]["hash"] == hashlib.sha256(left.encode()).hexdigest()
+
+
+class Blind(FileLayer):
+    """Files of topics that nobody can look at from the moment when a commit gives one of them its name."""
+
+    def __init__(self) -> None:
+        self.is_armed = self.is_blind = False
+
+    def change(self, operation: str, target: str | Path | int, source: str | Path | None = None) -> None:
+        if self.is_armed and operation == "rename" and Path(str(target)).parent.name == KEY:
+            self.is_blind = True
+
+    def look(self, operation: str, target: str | Path) -> None:
+        if self.is_blind and (str(target).endswith(".md") or (operation, Path(target).name) == ("scan", KEY)):
+            raise PermissionError("not now")
+
+
+def test_a_forget_whose_files_cannot_be_looked_at_right_after_it_counts(tmp_path: Path) -> None:
+    """It is on file, so it succeeds, and neither the text nor its file says what was forgotten."""
+    files = Blind()
+    shelf = Shelf(tmp_path, files=files)
+    gone = shelf.puts("Tea is served at four.", topic="Tea")
+    shelf.puts("Sign every commit.", topic="Commits")
+    shelf.kept.look()
+    assert "Tea" in shelf.recall.resident(ROOT).text
+    files.is_armed = True
+    forget(shelf.memory, ROOT, memory_id=gone, operator=True)
+    assert files.is_blind
+    shelf.kept.look()
+    held = shelf.recall.resident(ROOT)
+    assert "Sign every commit" in held.text
+    assert "Tea" not in held.text + shelf.file().read_text()
+    files.is_armed = files.is_blind = False
+    assert shelf.recall.resident(ROOT).text == held.text
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(shelf: Shelf, tmp_path: Path) -> None:

@@ -496,6 +496,10 @@ class TextStore(Protocol):
         """All blocks of a layer, whatever their status, in file order; quarantined ones are not in it."""
         ...
 
+    def remembered(self, layer: Layer) -> tuple[Block, ...]:
+        """The blocks of a layer as this process last knew them, its own writes included; reads no file, never fails."""
+        ...
+
     def get(self, layer: Layer, memory_id: str) -> Located | None:
         """One block."""
         ...

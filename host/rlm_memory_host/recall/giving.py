@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from rlm_memory_host.contracts.memory import AuditNote, Caller, Layer, Located, Transaction
+from rlm_memory_host.contracts.memory import AuditNote, Caller, Layer, Located, Transaction, visible_layers
 from rlm_memory_host.errors import StoreError
 from rlm_memory_host.recall import injecting, pressure
 from rlm_memory_host.recall.budget import KEPT_SESSIONS, Bounds, Choice, Ledger
 from rlm_memory_host.recall.items import Found
-from rlm_memory_host.recall.resident import RIKO_CHARS, Resident, ResidentCache, Tier, build, is_important
+from rlm_memory_host.recall.resident import (
+    HABIT_MARK,
+    RIKO_CHARS,
+    Resident,
+    ResidentCache,
+    Tier,
+    build,
+    habit_line,
+    is_important,
+    line_of,
+    without_lines,
+)
 from rlm_memory_host.textmemory import habits, rows
 from rlm_memory_host.textmemory.gates import may_be_resident
 from rlm_memory_host.textmemory.service import TextMemory
@@ -55,7 +66,7 @@ class Giving:
         """The resident text of a caller; the same bytes as long as nothing that it shows changes.
 
         Without a `tier` it is that of the caller's pressure. Where the memories cannot be read now, the last valid text
-        stays; raises StoreError and OSError where there was none yet.
+        stays, without what was forgotten or changed here since; raises StoreError and OSError where there was none yet.
         """
         step, reasons = self._step(caller)
         tier, reasons = (step.tier, reasons) if tier is None else (tier, ())
@@ -67,6 +78,7 @@ class Giving:
             held = self.cache.held(key, tier)
             if held is None:
                 raise
+            held = self.still_said(held, visible_layers(caller, self.memory.parts.profile), caller.preset)
             return replace(held, reasons=(*reasons, injecting.LAST_VALID))
         made = self.cache.keep(key, made)
         return replace(made, reasons=reasons) if reasons else made
@@ -81,6 +93,20 @@ class Giving:
             warning=warning,
             chars=RIKO_CHARS if self.memory.parts.profile == "riko" else None,
         )
+
+    def still_said(self, made: Resident, layers: Iterable[Layer], preset: str | None) -> Resident:
+        """A text that was made before, without what this process itself has changed since. Reads no file of memories.
+
+        What another process changed is not known while nothing can be read.
+        """
+        now = self.memory.now()
+        blocks = (Located(layer, block, "") for layer in layers for block in self.memory.store.remembered(layer))
+        lines = {line_of(item) for item in blocks if is_current(item.block, now) and may_be_resident(item.block)}
+        try:
+            lines |= {habit_line(habit) for habit in habits.injected(self.memory.habits(), preset)}
+        except (StoreError, OSError):
+            lines |= {line for line in made.text.split("\n") if line.startswith(HABIT_MARK)}
+        return without_lines(made, lines)
 
     def standing(self, layer: Layer) -> list[Located]:
         """The memories of one layer that hold now and may be resident, but for conflicts. Raises StoreError."""

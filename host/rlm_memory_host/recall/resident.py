@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -59,6 +59,7 @@ FRAMES: Final[Mapping[Tier, Frame]] = {
     "none": Frame(0, 0),
 }
 RIKO_CHARS: Final = 12_000
+HABIT_MARK: Final = "- [habit] "
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def build(
     if frame.only_important:
         shown = [item for item in shown if is_important(item.block)]
     entries = [(item.block.id, line_of(item)) for item in shown]
-    entries += [(habit.id, f"- [habit] {escaped(habit.pattern)} (habit, {habit.id})") for habit in habits]
+    entries += [(habit.id, habit_line(habit)) for habit in habits]
     made = Resident("", tier, sign, "", basis=basis)
     if tier == "none" or not (entries or warning):
         return _resident(made, [], (), len(entries))
@@ -148,6 +149,21 @@ def shortened(made: Resident, room: int) -> Resident:
     before = made.omitted if entries else 0
     packed = _packed(made, entries, tail[:-1] if before else tail, len(lines) + 1, room, before)
     return packed if packed.included else _resident(made, [], (), len(entries) + made.omitted)
+
+
+def without_lines(made: Resident, still_said: Collection[str]) -> Resident:
+    """The text without the memories whose line is not among those that are still said; uncounted."""
+    lines = made.text.split("\n")
+    entries = [pair for pair in zip(made.included, lines, strict=False) if pair[1] in still_said]
+    if len(entries) == len(made.included):
+        return made
+    kept = [*(line for _, line in entries), *lines[len(made.included) :]]
+    return _resident(made, kept, tuple(memory_id for memory_id, _ in entries), made.omitted)
+
+
+def habit_line(habit: Habit) -> str:
+    """`- [habit] pattern (habit, id)`."""
+    return f"{HABIT_MARK}{escaped(habit.pattern)} (habit, {habit.id})"
 
 
 def _packed(

@@ -12,7 +12,8 @@ reads again.
 
 A look costs a few `stat` calls. Texts are made again when the manifest, a log or a file of ours is another than at the
 last look, when the health changed, and every `AGAIN_SECONDS`, since a memory can begin and cease to hold by the clock.
-A file that says what it should is not written. Where the memories cannot be read, the files stay as they are.
+A file that says what it should is not written. Where the memories cannot be read, the files stay as they are, but for
+what was forgotten or changed here since.
 
 Source: design pages "The memory model", Storage, and "Recall", Resident text.
 """
@@ -90,6 +91,7 @@ class ResidentFiles:
         self._warning = warning
         self._clock = clock
         self._asked: dict[Place, str | None] = {}
+        self._made: dict[Place, Resident] = {}
         self._seen: object = None
         self._made_at = 0.0
         self._looking = threading.Lock()
@@ -128,7 +130,12 @@ class ResidentFiles:
                 items = [item for layer in place.layers(alone=self._is_riko) for item in standing[layer]]
                 made[place.name] = self._giving.resident_of(items, self._asked.get(place), "full", self._warning())
             except (HostError, OSError):
+                if (last := self._made.get(place)) is not None:
+                    layers = place.layers(alone=self._is_riko)
+                    made[place.name] = self._giving.still_said(last, layers, self._asked.get(place))
                 continue
+            self._made[place] = made[place.name]
+        self._made = {place: last for place, last in self._made.items() if place in places}
         for name, resident in made.items():
             self._keep(name, resident.text.encode())
         index = {

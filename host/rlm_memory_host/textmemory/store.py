@@ -54,7 +54,7 @@ from rlm_memory_host.storage.manifest import FileState, Manifest
 from rlm_memory_host.storage.topics import TopicFile
 from rlm_memory_host.textmemory import digests
 from rlm_memory_host.textmemory.layers import Roots
-from rlm_memory_host.textmemory.topicset import EMPTY_HASH, Judge, TopicSet
+from rlm_memory_host.textmemory.topicset import EMPTY_HASH, Identity, Judge, TopicSet
 
 _HISTORY = ".history"
 _DERIVED_BYTES = 1 << 30
@@ -110,6 +110,12 @@ class MarkdownStore:
         """All served blocks of a layer and the revision for a compare-and-swap."""
         with self._reading(layer) as held:
             return Snapshot(layer, held.blocks(), held.revision(), held.files())
+
+    def remembered(self, layer: Layer) -> tuple[Block, ...]:
+        """The blocks of a layer as they were last read or written here; () where none were."""
+        with self._lock:
+            held = self._sets.get(layer)
+            return held.blocks() if held is not None else ()
 
     def get(self, layer: Layer, memory_id: str) -> Located | None:
         """One served block."""
@@ -447,8 +453,15 @@ class MarkdownStore:
             digests.write(self.files, self.folder, f"{layer.name}/{name}", sha256, file)
             if held is None:
                 continue
+            held.put(name, file, sha256, self._identity(layer, name))
+
+    def _identity(self, layer: Layer, name: str) -> Identity:
+        """Of a file that was just written; where nobody can look at it now it is read again later."""
+        try:
             state = self.files.stat(self.roots.folder_of(layer) / name)
-            held.put(name, file, sha256, (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+        except OSError:
+            return 0, 0, 0, 0
+        return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def evidence_name(session: str) -> str:

@@ -51,6 +51,11 @@ class VolatileStore:
             blocks = tuple(self._blocks.get(layer, {}).values())
             return Snapshot(layer, blocks, str(self._revisions.get(layer, 0)))
 
+    def remembered(self, layer: Layer) -> tuple[Block, ...]:
+        """As the port says."""
+        with self._lock:
+            return tuple(self._blocks.get(layer, {}).values())
+
     def get(self, layer: Layer, memory_id: str) -> Located | None:
         """As the port says."""
         block = self._blocks.get(layer, {}).get(memory_id)
