@@ -5,7 +5,7 @@ Owns: which cards are near enough to be put before a model unasked, and what is 
 
 A search for a whole message finds whatever shares a word with it. So a card counts only where it shares two telling
 words with the message, or all where the message has fewer: four letters or more, or a character of a script without
-spaces.
+spaces. Words are counted, not terms: one that stands beside its stem, or a joined one beside its parts, is one.
 
 Source: design page "Recall, resident text, guard, audit, health, tools", Recall: the channel of experiment cards.
 """
@@ -21,7 +21,7 @@ from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import HostError
 from rlm_memory_host.recall import fusion
 from rlm_memory_host.recall.items import Found
-from rlm_memory_host.storage.tokens import query_terms
+from rlm_memory_host.storage.tokens import telling_words
 
 SEATS: Final = 2
 LOOKED_AT: Final = 10
@@ -37,7 +37,7 @@ def for_message(search: Search, caller: Caller, message: str) -> Sequence[Found]
 
     A search that fails finds nothing: an injection never fails for it.
     """
-    telling = _telling(message)
+    telling = telling_words(message, TELLING_LETTERS)
     if not telling or not caller.project:
         return ()
     scope = Scope(project_id=caller.project, session_id=caller.session, session_dir=None, agent_kind=caller.agent_kind)
@@ -50,12 +50,8 @@ def for_message(search: Search, caller: Caller, message: str) -> Sequence[Found]
     return [_item(hit, fusion.WEIGHTS["card"] * scores[hit.experiment_id]) for hit in near]
 
 
-def _telling(text: str) -> frozenset[str]:
-    return frozenset(term for term in query_terms(text) if len(term) >= TELLING_LETTERS or not term.isascii())
-
-
 def _is_near(hit: SearchHit, telling: frozenset[str]) -> bool:
-    said = _telling(" ".join((hit.title, hit.summary, *hit.tags, *(hit.columns or ()))))
+    said = telling_words(" ".join((hit.title, hit.summary, *hit.tags, *(hit.columns or ()))), TELLING_LETTERS)
     return len(telling & said) >= min(SHARED, len(telling))
 
 

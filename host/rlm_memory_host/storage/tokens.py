@@ -130,6 +130,22 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     return [_with_stem(word) for word in dict.fromkeys(kept)]
 
 
+def telling_words(text: str, letters: int) -> frozenset[str]:
+    """The words of a text, each once and as its stem: those of at least so many characters, and pairs of CJK.
+
+    Unlike terms they can be counted: a word and its stem, or a joined word and its parts, are not several.
+    """
+    told: set[str] = set()
+    for kind, token in _tokens(normalise(text)):
+        if kind == _CJK:
+            told.update(_expand((kind, token), is_query=True))
+        elif kind == _WORD:
+            parts = list(_with_parts(token))
+            long = [part for part in parts[1:] or parts if len(part) >= letters] or [token]
+            told.update(_stem(part) for part in long if len(part) >= letters and part not in STOP_WORDS)
+    return frozenset(told)
+
+
 def _terms(text: str, *, is_query: bool) -> list[str]:
     shaped = normalise(text)
     if shaped.isascii():
