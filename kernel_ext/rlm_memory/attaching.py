@@ -38,6 +38,8 @@ class KernelConnection(Connection):
         self._route = route
         self._hello: Pending | None = None
         self._hello_sent = 0.0
+        self._offer: wire.Offer | None = None
+        """What the host offered last; still good where only a connection broke."""
 
     def begin(self) -> None:
         """Send the hello without waiting, so that an attached host has answered by the time of the first call."""
@@ -46,7 +48,7 @@ class KernelConnection(Connection):
 
     def for_child(self) -> Connection | None:
         """In a forked child: the session over a socket of the child's own, where the host offers that."""
-        offer = self._host.offer if self._host is not None else None
+        offer = self._offer
         if self._lifeline is not None:
             self._lifeline.close()
         if offer is None:
@@ -59,6 +61,7 @@ class KernelConnection(Connection):
         """The host is lost: the next call looks for one again, over the kernel's own channels."""
         if self._route is not None:
             self._route.downgrade()
+        self._offer = None
         super().forget()
 
     # -- the steps -------------------------------------------------------------------------------------------------
@@ -97,6 +100,7 @@ class KernelConnection(Connection):
             )
         self._hello = None
         host = self._read_hello(reply)
+        self._offer = host.offer
         if host.offer is not None and "comm" not in (mode, route):
             self._upgrade(host.offer)
         return host

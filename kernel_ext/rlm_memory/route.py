@@ -90,8 +90,8 @@ class CommRoute:
     def refusal(self) -> errors.MemoryFault | None:
         if os.getpid() != self._pid:
             return errors.Forked(
-                "this is a forked child, and memory works only in the kernel's own process: "
-                "return the data to the kernel process and record it there"
+                "this is a forked child, and its kernel had met no host that lets children in: return the data to the "
+                "kernel process and record it there, or make a first call in the kernel before it forks"
             )
         thread, control, output = threading.current_thread(), self._thread("control"), self._thread("iopub")
         if thread is control:

@@ -97,6 +97,27 @@ def test_a_kernel_that_is_kept_to_its_own_channels_stays_there(
     assert counting.runs() == dict.fromkeys(range(20), 1)
 
 
+def test_a_child_forked_after_the_connection_broke_has_a_channel_of_its_own(
+    counting: CountingHost, kernel: Kernel
+) -> None:
+    """The session goes on, so a child is let in before the kernel itself has connected again."""
+    told = kernel.run("""
+cut()
+end = time.monotonic() + 30
+while _kernel.connection().known_host() is not None and time.monotonic() < end: time.sleep(0.01)
+ear, rope = os.pipe()
+child = os.fork()
+if child == 0:
+    try: said = str(once(41))
+    except BaseException as error: said = repr(error)
+    os.write(rope, said.encode()); os._exit(0)
+os.close(rope)
+print(_kernel.connection().known_host(), os.read(ear, 4096).decode(), os.waitpid(child, 0)[1])
+""")
+    assert told.ok() == "None 41 0\n"
+    assert counting.runs() == {41: 1}
+
+
 @pytest.mark.parametrize("call", ["once", "again"])
 def test_a_connection_that_breaks_in_a_call_costs_nothing(counting: CountingHost, kernel: Kernel, call: str) -> None:
     """The answer comes the other way, the tool ran once, and the direct channel is made again."""
