@@ -13,6 +13,7 @@ from rlm_memory_host.dsh import following, frames, gathering, logs
 from rlm_memory_host.dsh.cursors import Cursors
 from rlm_memory_host.dsh.gathering import Turn
 from rlm_memory_host.dsh.header import Header
+from rlm_memory_host.dsh.reading import LogReader, Terms
 from rlm_memory_host.dsh.tail import Tail
 from rlm_memory_host.errors import HostError, ToolDenied
 from session_logs import added, frame, header, path_of, split, turn, written
@@ -186,6 +187,8 @@ def test_a_log_that_shrank_or_is_another_one_is_read_from_its_beginning(reads: R
         ({"origin": "something-new"}, "unknown-origin"),
         ({"isSeeded": True}, "fork"),
         ({"id": 7}, "no-header"),
+        ({"id": "half \ud800"}, "no-header"),
+        ({"cwd": "/half/\ud800"}, "no-folder"),
     ],
 )
 def test_what_is_no_known_root_is_left_alone_with_a_reason(reads: Reads, more: dict[str, Any], why: str) -> None:
@@ -229,6 +232,19 @@ def test_only_named_folders_are_read(tmp_path: Path) -> None:
         written(reads.home, header(4, name.replace("/", "-"), tmp_path / name), [frame(*turns(1))])
     assert sorted(reads.look()) == [said("work", 1), said("work-below", 1)]
     assert reads.status["skipped"] == {"not-named": 2}
+
+
+def test_a_named_folder_is_the_real_one(tmp_path: Path) -> None:
+    """Steps back and links lead out of it, and a link to it names it."""
+    (tmp_path / "real" / "below").mkdir(parents=True)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "named").symlink_to("real")
+    (tmp_path / "real" / "out").symlink_to(tmp_path / "secret")
+    reads = Reads(tmp_path, tmp_path / "named")
+    for number, name in enumerate(("named/../secret", "real/out", "real/below/../../secret", "real/below", "named")):
+        written(reads.home, header(4, f"s{number}", Path(f"{tmp_path}/{name}")), [frame(*turns(1))])
+    assert sorted(reads.look()) == [said("s3", 1), said("s4", 1)]
+    assert reads.status["skipped"] == {"not-named": 3}
 
 
 def test_a_session_of_another_project_is_refused_for_good_and_the_others_are_read(reads: Reads) -> None:
@@ -281,6 +297,29 @@ def test_a_frame_that_grows_without_end_is_refused(reads: Reads, monkeypatch: py
     written(reads.home, header(4, "one", reads.work), [bomb, frame(*turns(1))])
     assert reads.look() == []
     assert reads.status["skipped"] == {"frame-too-large": 1}
+
+
+def test_a_frame_of_empty_blocks_without_end_is_refused(reads: Reads) -> None:
+    """Its sizes are added up to a bound; a file of them would keep the pass for minutes."""
+    begun = (0xFD2FB528).to_bytes(4, "little") + b"\x00\x58"
+    written(reads.home, header(4, "one", reads.work), [frame(*turns(1)), begun + b"\0" * (3 << 20)])
+    assert reads.look() == [said("one", 1)]
+    assert reads.status["skipped"] == {"frame-too-large": 1}
+
+
+def test_a_pass_over_frames_without_content_can_be_stopped(reads: Reads) -> None:
+    """A host that ends does not wait until a file of nothing is read."""
+    nothing = b"\x50\x2a\x4d\x18" + bytes(4)
+    written(reads.home, header(4, "one", reads.work), [nothing * 1000])
+    asked: list[int] = []
+
+    def is_stopped() -> bool:
+        asked.append(1)
+        return len(asked) > 20
+
+    found = logs.find(reads.home)[0]
+    with pytest.raises(frames.Stopped):
+        LogReader(found.path, found.project).read(found, Terms(_never_taken, Cursors(reads.state), (), is_stopped))
 
 
 def test_a_huge_line_is_passed_over_and_spoils_only_a_turn_whose_words_it_may_be(
@@ -395,6 +434,10 @@ def test_a_home_without_sessions_is_nothing_to_read(tmp_path: Path) -> None:
         tail = Tail(home, Cursors(tmp_path), _never)
         tail.look()
         assert tail.status()["files"] == 0
+
+
+def _never_taken(header: Header, turn: Turn) -> None:
+    raise AssertionError((header, turn))
 
 
 def _never(header: Header, turn: Turn) -> bool:

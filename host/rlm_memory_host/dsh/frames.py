@@ -26,6 +26,8 @@ MAX_LINE: Final = 4 << 20
 LINE_HEAD: Final = 256
 MAX_FRAME: Final = 1 << 30
 """Bytes that one frame may decompress to."""
+MAX_BLOCKS: Final = 1 << 17
+"""Blocks of one frame whose sizes are added up: of empty ones a file holds millions."""
 MAX_WINDOW: Final = 8 << 20
 """Bytes of memory that a frame may ask its reader to keep; the harness's ask for 2 MiB."""
 STEP: Final = 64 << 10
@@ -60,7 +62,7 @@ class Line:
 def end_of_frame(descriptor: int, start: int, size: int) -> int | None:
     """Where the frame that begins at `start` ends; None where its end is not in the file's first `size` bytes.
 
-    Raises Unreadable where no frame begins there.
+    Raises Unreadable where no frame begins there, or one of too many blocks.
     """
     head = os.pread(descriptor, min(_HEADER, max(0, size - start)), start)
     if len(head) < 4:
@@ -74,7 +76,9 @@ def end_of_frame(descriptor: int, start: int, size: int) -> int | None:
         return None
     at = start + 5 + _header_rest(head[4])
     checksum = 4 if head[4] & 4 else 0
-    while at + _BLOCK_HEADER <= size:
+    for _ in range(MAX_BLOCKS):
+        if at + _BLOCK_HEADER > size:
+            return None
         block = int.from_bytes(os.pread(descriptor, _BLOCK_HEADER, at), "little")
         kind, length = block >> 1 & 3, block >> 3
         if kind == _RESERVED:
@@ -82,7 +86,7 @@ def end_of_frame(descriptor: int, start: int, size: int) -> int | None:
         at += _BLOCK_HEADER + (1 if kind == _RLE else length)
         if block & 1:
             return _within(at + checksum, size)
-    return None
+    raise Unreadable("frame-too-large")
 
 
 def _header_rest(descriptor: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeGuard, cast
 
 VERSIONS: Final = (0, 4)
 """Header versions whose sessions are understood: that of the 0.1 line and that of the 0.2 line."""
@@ -44,18 +44,23 @@ def parse_header(value: object) -> Header | None:
         return None
     row = cast("Mapping[str, object]", value)
     session, version = row.get("id"), row.get("version")
-    if not isinstance(session, str) or not session or type(version) is not int:
+    if not _is_text(session) or not session or type(version) is not int:
         return None
     depth, cwd, origin, preset = (row.get(name) for name in ("delegationDepth", "cwd", "origin", "agentPreset"))
     return Header(
         session=session,
         version=version,
-        cwd=cwd if isinstance(cwd, str) else None,
+        cwd=cwd if _is_text(cwd) else None,
         origin=origin if isinstance(origin, str) else None if origin is None else "unknown",
         depth=depth if type(depth) is int else 0 if depth is None else -1,
         preset=preset if isinstance(preset, str) and preset else None,
         inherited=_inherited(row),
     )
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is a text that a file can keep: half a surrogate pair names no session and no folder."""
+    return isinstance(value, str) and value.encode("utf-8", "ignore").decode("utf-8") == value
 
 
 def _inherited(row: Mapping[str, object]) -> int | None:

@@ -114,6 +114,8 @@ class LogReader:
         turns = 0
         try:
             while (end := frames.end_of_frame(descriptor, self._at, size)) is not None:
+                if terms.is_stopped():
+                    raise frames.Stopped
                 frames.verify(descriptor, self._at, end, terms.is_stopped)
                 turns += self._frame(descriptor, end, gathering, terms)
                 self.behind = size - self._at
@@ -180,6 +182,12 @@ def _reason(header: Header | None, project: str, folders: Sequence[Path]) -> str
         return "no-folder"
     if logs.folder_key(header.cwd) != project:
         return "other-folder"
-    if folders and not any(Path(header.cwd).is_relative_to(folder) for folder in folders):
+    if folders and not _is_below(header.cwd, folders):
         return "not-named"
     return ""
+
+
+def _is_below(cwd: str, folders: Sequence[Path]) -> bool:
+    """Whether a folder lies in one of these, whatever links and steps back either is written with."""
+    real = Path(os.path.realpath(cwd))
+    return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders)
