@@ -34,10 +34,14 @@ _BETWEEN: Final = "\n¶\n"
 _READ: Final = 1 << 17
 _CLOSED: Final = (
     b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"\x04\x22\x4d\x18", b"Rar!", b"\x89HDF",
-    b"ARROW1", b"FEA1", b"ORC", b"Obj\x01", b"%PDF", b"\x78\x9c", b"\x78\xda", b"\x78\x01",
+    b"ARROW1", b"FEA1", b"ORC", b"Obj\x01", b"%PDF", b"\x78\x9c", b"\x78\xda", b"\x78\x01", b"\x78\x5e",
+    b"\x5d\x00\x00", b"SQLite format 3\x00",
 )  # fmt: skip
-"""How compressed files and containers with compressed parts begin."""
-_ARRAY: Final = re.compile(rb"\x93NUMPY.{2,6}\{'descr': '[<>|=]?([a-zA-Z][0-9]*)", re.DOTALL)
+"""How compressed files begin, containers with compressed parts, and forms that put one text right behind another."""
+_ARRAY: Final = re.compile(rb"\x93NUMPY.{2,6}\{'descr': (?:'[<>|=]?([a-zA-Z][0-9]*)|\[)", re.DOTALL)
+_PADDING: Final = re.compile(rb"\x00{4,}")
+"""More zeros than a letter of any width has: what is before and behind has nothing to do with each other."""
+_NOISE: Final = re.compile("[ \ufffd]{2,}")
 _CELLS: Final = 4_096
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -77,7 +81,7 @@ def _pieces(texts: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
     piece: dict[str, str] = {}
     size = 0
     for place, whole in texts:
-        text = _CONTROL.sub(" ", whole)
+        text = _NOISE.sub(" ", _CONTROL.sub(" ", whole))
         step = PIECE - OVERLAP
         for start in range(0, max(1, len(text) - OVERLAP), step):
             part = text[start : start + PIECE]
@@ -99,27 +103,34 @@ def _of_stream(file: IO[bytes], place: str, path: Path | None = None) -> Iterato
     head = file.read(_READ)
     if path is not None and head.startswith(b"PAR1"):
         yield from _of_parquet(path)
-    elif path is not None and head.startswith(b"PK\x03\x04"):
-        yield from _of_zip(path)
+    elif path is not None and (head.startswith(b"PK\x03\x04") or zipfile.is_zipfile(path)):
+        if not head.startswith(b"PK\x03\x04"):
+            yield from _of_bytes(file, head, place)
+        yield from _of_zip(path, file)
     elif head.startswith((*_CLOSED, b"PAR1", b"PK\x03\x04")) and not _is_plain(head):
         raise errors.NotExact(
-            f'{place} is compressed, or has parts that are: secrets="refuse" cannot look into it, so nothing was '
-            'recorded; record what is in it, or leave out secrets="refuse"',
+            f'{place} is compressed, has parts that are, or keeps its texts in a form of its own: secrets="refuse" '
+            'cannot look into it, so nothing was recorded; record what is in it, or leave out secrets="refuse"',
             where=place,
         )
     elif (kind := _ARRAY.match(head)) is not None:
-        yield from _of_array(file, head, kind[1], place)
+        yield from _of_array(file, head, kind[1] or b"V", place)
     else:
         yield from _of_bytes(file, head, place)
 
 
 def _of_array(file: IO[bytes], head: bytes, kind: bytes, place: str) -> Iterator[tuple[str, str]]:
-    """Texts cell by cell; numbers of more than a byte are none."""
-    if kind[:1] in b"US":
+    """Texts cell by cell, in rows of several fields too; numbers of more than a byte are none."""
+    if kind[:1] in b"USV":
         import numpy
 
         file.seek(0)
-        cells: Any = numpy.lib.format.read_array(file, allow_pickle=False).ravel()
+        try:
+            cells: Any = numpy.lib.format.read_array(file, allow_pickle=False).ravel()
+        except ValueError:
+            file.seek(0)
+            yield from _of_bytes(file, file.read(_READ), place)
+            return
         for start in range(0, len(cells), _CELLS):
             some = cells[start : start + _CELLS].tolist()
             yield place, _BETWEEN.join(text for cell in some for text in _in_value(cell))
@@ -139,19 +150,24 @@ def _of_bytes(file: IO[bytes], head: bytes, place: str) -> Iterator[tuple[str, s
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     before = ""
     while head:
-        text = before + decode(head.replace(b"\x00", b""))
+        text = before + decode(_PADDING.sub(b"\n", head).replace(b"\x00", b""))
         yield place, text
         before = text[-OVERLAP:]
         head = file.read(_READ)
 
 
-def _of_zip(path: Path) -> Iterator[tuple[str, str]]:
+def _of_zip(path: Path, whole: IO[bytes]) -> Iterator[tuple[str, str]]:
+    """The members, their names and notes, and what stands behind them."""
     try:
         with zipfile.ZipFile(path) as archive:
+            yield "notes of the file", archive.comment.decode("utf-8", "replace")
             for number, member in enumerate(archive.infolist(), 1):
                 yield "names in the file", member.filename
+                yield "notes of the file", member.comment.decode("utf-8", "replace")
                 with archive.open(member) as file:
                     yield from _of_stream(file, f"part {number} of the file")
+            whole.seek(archive.start_dir)
+        yield from _of_bytes(whole, whole.read(_READ), "the file's end")
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise errors.NotExact(
             f'the zip file cannot be read ({type(error).__name__}): secrets="refuse" cannot look into it, so nothing '
@@ -166,7 +182,9 @@ def _of_parquet(path: Path) -> Iterator[tuple[str, str]]:
     types = libraries.pyarrow().types
     file = libraries.parquet().ParquetFile(path)
     schema = file.schema_arrow
-    yield "column names", _BETWEEN.join(schema.names)
+    names, told = [*_in_fields(schema)], [*_notes_of(schema)]
+    yield "column names", _BETWEEN.join(names)
+    yield "notes of the frame", _BETWEEN.join(told)
     notes: dict[bytes, bytes] = {**(file.metadata.metadata or {}), **(schema.metadata or {})}
     for key, value in notes.items():
         # Arrow's copy of the schema is base64 of what the lines here say in words.
@@ -181,6 +199,26 @@ def _of_parquet(path: Path) -> Iterator[tuple[str, str]]:
                 seen.update(dict.fromkeys(_in_value(value)))
             if seen:
                 yield f"column {number}", _BETWEEN.join(seen)
+
+
+def _fields_of(kind: Any) -> list[Any]:
+    """The fields of a schema, or of a type that has some."""
+    many = len(kind.names) if hasattr(kind, "names") else kind.num_fields
+    return [kind.field(number) for number in range(many)]
+
+
+def _in_fields(kind: Any) -> Iterator[str]:
+    for field in _fields_of(kind):
+        yield field.name
+        yield from _in_fields(field.type)
+
+
+def _notes_of(kind: Any) -> Iterator[str]:
+    """What stands beside the fields themselves; Parquet keeps it in Arrow's copy of the schema alone."""
+    for field in _fields_of(kind):
+        for key, value in (field.metadata or {}).items():
+            yield f"{key.decode('utf-8', 'replace')}: {value.decode('utf-8', 'replace')}"
+        yield from _notes_of(field.type)
 
 
 def _in_value(value: object) -> Iterator[str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
+import lzma
+import sqlite3
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rlm_memory import codecs, errors, recording, secretscan, wire
+from rlm_memory.codecs import libraries
 from rlm_memory.finding import Host
 from rlm_memory.steps import Ask, Meet, Steps, Work
 from rlm_memory_host.assembly.guarded import scanning
@@ -178,3 +183,67 @@ def test_a_real_host_looks_and_the_same_result_is_recorded_without_the_word(star
         "print(len(e.load(e.record(frame, title='three'))))"
     )
     assert kernel.run(code).ok().splitlines()[-4:] == ["GUARD_SECRET False True", "0", "1", "2"]
+
+
+def _zip(comment: str = "", note: str = "", text: str = "harmless") -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        member = zipfile.ZipInfo("notes.txt")
+        member.comment, archive.comment = note.encode(), comment.encode()
+        archive.writestr(member, text)
+    return packed.getvalue()
+
+
+def _rows(key: str) -> bytes:
+    """Rows of two fields, whose texts stand one right behind the other."""
+    told = io.BytesIO()
+    np.save(told, np.array([("abc", key)], dtype=[("a", "S3"), ("b", "S200")]))
+    return told.getvalue()
+
+
+def _parquet(name: str, key: str) -> bytes:
+    """No row, so that only the schema says anything; Parquet keeps a field's notes in Arrow's copy of the schema."""
+    pa = libraries.pyarrow()
+    inner = pa.field(key if name else "x", pa.int64(), metadata={} if name else {"note": key})
+    told = io.BytesIO()
+    libraries.parquet().write_table(pa.schema([pa.field("deep", pa.list_(pa.struct([inner])))]).empty_table(), told)
+    return told.getvalue()
+
+
+FILES: dict[str, Callable[[str], bytes]] = {
+    "a zip's comment": lambda key: _zip(comment=key),
+    "a member's comment": lambda key: _zip(note=key),
+    "a zip with something before it": lambda key: b"#!/bin/sh\n" + _zip(text=key),
+    "before a zip": lambda key: key.encode() + b"\n" + _zip(),
+    "behind a zip": lambda key: _zip() + b"\n" + key.encode(),
+    "behind an empty zip": lambda key: b"PK\x05\x06" + b"\x00" * 18 + key.encode(),
+    "rows of an array": _rows,
+    "wide texts with room behind them": lambda key: ("abc".ljust(9, "\x00") + key).encode("utf-32-le"),
+    "the notes of a field": lambda key: _parquet("", key),
+    "the name of a field inside another": lambda key: _parquet("name", key),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_secret_is_found_in_the_corners_of_a_file(tmp_path: Path, name: str) -> None:
+    """Beside what a reader of the file looks at first; the same file without one passes."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(FILES[name](KEY))
+    refused(path)
+    path.write_bytes(FILES[name]("harmless"))
+    looked(path)
+
+
+@pytest.mark.parametrize("level", [1, 5, 6, 9])
+def test_a_file_that_hides_its_texts_is_not_recorded(tmp_path: Path, level: int) -> None:
+    """zlib at every level, LZMA without a container, a database of SQLite, whose texts stand one behind the other."""
+    database = tmp_path / "a.db"
+    with contextlib.closing(sqlite3.connect(database)) as opened, opened:
+        opened.execute("create table notes (a, b)")
+        opened.execute("insert into notes values ('abc', ?)", (KEY,))
+    path = tmp_path / "a.bin"
+    alone = lzma.compress(KEY.encode(), format=lzma.FORMAT_ALONE)
+    for data in (zlib.compress(KEY.encode(), level), alone, database.read_bytes()):
+        path.write_bytes(data)
+        with pytest.raises(errors.NotExact, match="cannot look into it, so nothing was recorded"):
+            looked(path)

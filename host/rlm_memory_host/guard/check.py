@@ -131,6 +131,12 @@ class Guard:
             return Verdict(GUARD_INJECTION, tuple(instructions), tuple(flags), {})
         return Verdict("", tuple(findings), tuple(flags), written)
 
+    def secrets(self, texts: Mapping[str, str]) -> list[Finding]:
+        """Where texts look like they hold secrets; they are asked nothing else."""
+        if sum(map(len, texts.values())) > MAX_SCAN_CHARS:
+            return [Finding("*", 0, "too_long_to_scan")]
+        return [found for name, text in texts.items() for found in self._secrets(name, text)]
+
     def redacted(self, text: str) -> str:
         """The text with every secret replaced by the pattern's name; the whole text where only a view shows one."""
         spans = sorted((start, end, name) for name, start, end in matches(text, self._patterns))
