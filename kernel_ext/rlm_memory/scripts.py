@@ -32,11 +32,12 @@ def connect(state_root: str | os.PathLike[str] | None = None) -> Any:
             used, and only None fits.
 
     The project is told by the current folder, the session ends with `memory.close()` or with the process. Connecting
-    again is the same connection. Raises HostUnavailable with what to do; Invalid for another state root meanwhile.
+    again is the same connection. Raises HostUnavailable with what to do; Invalid for another state root meanwhile, and
+    for a path that names none.
     """
     from rlm_memory.facade import memory
 
-    root = None if state_root is None else Path(state_root).expanduser().absolute()
+    root = None if state_root is None else _folder(state_root)
     if kernel.running_kernel() is not None:
         if root is not None:
             raise errors.Invalid(
@@ -55,6 +56,16 @@ def connect(state_root: str | os.PathLike[str] | None = None) -> Any:
             kernel.close()
         raise
     return memory
+
+
+def _folder(named: str | os.PathLike[str]) -> Path:
+    """The state root that a caller names. Nothing is taken for the current folder: a host would write into it."""
+    if not os.fspath(named) or "\0" in os.fspath(named):
+        raise errors.Invalid("state_root: it names no folder; leave it out for your own state root")
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError as error:
+        raise errors.Invalid("state_root: there is no user of that name; give the folder's whole path") from error
 
 
 def _connection(root: Path | None) -> SessionConnection:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rlm_memory
 import zmq
 from hosts import host_says
 from plain_python import Script, running_script
-from rlm_memory import wire
+from rlm_memory import errors, wire
 from rlm_memory_host.attach.guest import open_guest
 
 pytestmark = [pytest.mark.kernel, pytest.mark.fronts]
@@ -67,6 +68,17 @@ def test_ipc_where_it_fits_and_loopback_where_not(tmp_path: Path, folder: str) -
                     assert worker.run(USE).ok() == "in 1\n"
         finally:
             stop_host(root)
+
+
+@pytest.mark.parametrize("named", ["", "a\0b", "~no-user-of-that-name/state"])
+def test_a_state_root_that_names_no_folder_is_refused(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that is not set, say: no host is started in the folder that the script runs in."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.Invalid, match="state_root"):
+        rlm_memory.connect(named)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_key_is_refused(start_script: Callable[..., Script], start_host: Callable[..., Any]) -> None:
