@@ -262,22 +262,39 @@ def forget(
 
 
 def _whole(name: str, arguments: Mapping[str, Any], rows: str) -> Steps[Mapping[str, Any]]:
-    """A tool's answer with all its pages in one: what is too long for one message is asked for until it ends."""
+    """A tool's answer with all its pages in one; asked for again where a memory changed between two of them."""
+    for _ in range(2):
+        answer, is_one = yield from _pages(name, arguments, rows)
+        if is_one:
+            return answer
+    return (yield from _pages(name, arguments, rows))[0]
+
+
+def _pages(name: str, arguments: Mapping[str, Any], rows: str) -> Steps[tuple[dict[str, Any], bool]]:
+    """(all pages in one, whether every part belongs to what is before it); a part that does not stays by itself."""
     first: Mapping[str, Any] = yield from tool(name, arguments)
     found = [dict(row) for row in first.get(rows) or ()]
     warnings = list(first.get("warnings") or ())
-    page, asked = first, set[str]()
+    page, asked, is_one = first, set[str](), True
     # A cursor that was followed already would lead round in a ring.
     while page.get("more") and (cursor := str(page.get("cursor") or "")) and cursor not in asked:
         asked.add(cursor)
         page = yield from tool(name, {**arguments, "cursor": cursor})
         for row in page.get(rows) or ():
-            if found and "id" in row and row["id"] == found[-1].get("id"):
+            is_next = bool(found) and "id" in row and row["id"] == found[-1].get("id")
+            if is_next and _goes_on(found[-1], row):
                 _join(found[-1], row)
             else:
+                is_one = is_one and not is_next and not row.get("text_from") and not row.get("history_from")
                 found.append(dict(row))
         warnings += page.get("warnings") or ()
-    return {**first, rows: found, "warnings": list(dict.fromkeys(warnings))}
+    return {**first, rows: found, "warnings": list(dict.fromkeys(warnings))}, is_one
+
+
+def _goes_on(whole: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
+    """Whether a part begins where the text of the same version ends."""
+    ends = len(str(whole.get("text") or ""))
+    return whole.get("version") == part.get("version") and (not part.get("text") or part.get("text_from", 0) == ends)
 
 
 def _join(whole: dict[str, Any], part: Mapping[str, Any]) -> None:

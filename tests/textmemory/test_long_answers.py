@@ -116,6 +116,41 @@ def test_a_notebook_reads_and_finds_all_of_it(shape: str) -> None:
     assert not found.warnings
 
 
+@pytest.mark.parametrize("is_always", [False, True])
+def test_a_notebook_never_glues_two_versions_together(is_always: bool) -> None:
+    """What changes between two pages is read again; what never rests comes in parts, each of one version."""
+    scene = Scene()
+    texts = [long_text("English", number, 30_000) for number in range(6)]
+    kept(scene, "mem_a", *texts)
+
+    def changes() -> None:
+        texts.append(long_text("Chinese", len(texts), 30_000))
+        (old,) = scene.store.snapshot(LAYER).blocks
+        new = replace(old, body=texts[-1], version=len(texts))
+        scene.store.commit(Transaction((BlockWrite(LAYER, new, old.version, "update"),)))
+
+    steps, sent, asked = textmemory.read("mem_a", history=True), cast("object", None), 0
+    while True:
+        try:
+            step: Any = steps.send(sent)
+        except StopIteration as done:
+            found = done.value
+            break
+        if isinstance(step, Meet):
+            sent = Host(True)
+            continue
+        if step.payload["arguments"].get("cursor"):
+            asked += 1
+            if is_always or asked == 2:
+                changes()
+        sent = wire.success(call(scene, "memory_read", "none", **step.payload["arguments"]), "text")
+    assert all(item.text in ("", texts[item.version - 1]) for item in found)
+    if not is_always:
+        assert [(item.version, len(item.value["history"])) for item in found] == [(7, 6)]
+        assert [state["text"] for state in found[0].value["history"]] == texts[:-1]
+    assert bool(found.warnings) is is_always
+
+
 def test_a_search_goes_on_in_its_order() -> None:
     """All hits that `limit` asks for, in the order that one answer would have had."""
     scene = Scene()

@@ -8,7 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rlm_memory_host.contracts.memory import Authority, LayerKind, Status
+from rlm_memory_host.contracts.memory import (
+    Authority,
+    Block,
+    BlockWrite,
+    LayerKind,
+    Sensitivity,
+    Status,
+    Transaction,
+    project_layer,
+)
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.errors import NotFound, ToolDenied, ToolInput
 from rlm_memory_host.recall.service import Recall
@@ -145,6 +154,30 @@ def test_search_read_and_history() -> None:
         call(scene, "memory_read", ids=["mem_unknown"])
     with pytest.raises(ToolInput):
         call(scene, "memory_search", query="limit", at="yesterday")
+
+
+def test_a_state_that_was_sensitive_stays_hidden_and_so_does_the_past_of_what_is_sensitive_now() -> None:
+    """In a history the state is left out and counted; a search at an earlier time shows no more than today's."""
+    scene = Scene()
+    layer = project_layer("demo")
+    day = "2020-01-0{}T00:00:00Z"
+
+    def kept(name: str, *states: tuple[str, Sensitivity]) -> str:
+        for at, (text, level) in enumerate(states):
+            block = Block(name, "Plans", f"Plan {name}", text, version=at + 1, sensitivity=level)
+            block = replace(block, created_at=day.format(1), updated_at=day.format(at + 1))
+            scene.store.commit(Transaction((BlockWrite(layer, block, at or None, "update"),)))
+        return name
+
+    plain, hidden = Sensitivity.NORMAL, Sensitivity.SENSITIVE
+    lifted = kept("mem_lifted", ("A trip.", plain), ("Surgery in Oslo.", hidden), ("It is done.", plain))
+    read = call(scene, "memory_read", "none", ids=[lifted], history=True)
+    assert [state["text"] for state in read["items"][0]["history"]] == ["A trip."]
+    assert read["warnings"] == [f"{lifted}: 1 earlier states not shown (sensitive)"]
+    kept("mem_marked", ("The dentist is in Rome.", plain), ("The dentist is in Rome.", hidden))
+    then = call(scene, "memory_search", "none", query="dentist", at="2020-01-01T12:00:00Z")
+    assert then["results"] == []
+    assert "Rome" not in str(then)
 
 
 def test_recall_gives_nothing_twice_to_an_agent() -> None:

@@ -223,7 +223,8 @@ class Recall(Giving):
             if then is None:
                 rejected["temporal-invalid"] += 1
                 return None
-            block = then
+            # What is sensitive now was so all along.
+            block = replace(then, sensitivity=max(then.sensitivity, block.sensitivity, key=lambda item: item.rank))
         why = block_reason(block, reading)
         rejected.update((why,) if why else ())
         return None if why else block

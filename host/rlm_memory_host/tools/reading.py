@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlm_memory_host.contracts.memory import Caller, Sensitivity
+from rlm_memory_host.contracts.memory import Caller, HistoryEntry, Sensitivity
 from rlm_memory_host.recall.eligibility import Reading, block_reason
 from rlm_memory_host.recall.envelope import render
 from rlm_memory_host.recall.hits import item_of
@@ -97,13 +97,21 @@ def read_items(
         found.append(item)
         value = item_value(item)
         if history and place.block.sensitivity is Sensitivity.NORMAL:
-            value["history"] = [
-                {"number": entry.number, "change": entry.change, "version": entry.block.version,
-                 "title": entry.block.title, "text": entry.block.body, "updated_at": entry.block.updated_at}
-                for entry in services.memory.store.history(place.layer, memory_id)
-            ]  # fmt: skip
+            value["history"], left_out = _history(services.memory.store.history(place.layer, memory_id))
+            warnings += [f"{memory_id}: {left_out} earlier states not shown (sensitive)"] if left_out else []
         values.append(value)
     return found, values, warnings
+
+
+def _history(entries: Sequence[HistoryEntry]) -> tuple[list[dict[str, Any]], int]:
+    """(the earlier states, how many are left out): a state that was sensitive stays so."""
+    shown = [entry for entry in entries if entry.block.sensitivity is Sensitivity.NORMAL]
+    values = [
+        {"number": entry.number, "change": entry.change, "version": entry.block.version,
+         "title": entry.block.title, "text": entry.block.body, "updated_at": entry.block.updated_at}
+        for entry in shown
+    ]  # fmt: skip
+    return values, len(entries) - len(shown)
 
 
 def hash_version(digest: str) -> int:
