@@ -147,3 +147,42 @@ def test_each_one_is_in_the_audit_log_and_so_is_the_import(desk: Desk, tmp_path:
     assert mine[-1]["code"] == "PLUGIN_ACTIVE_2"
     assert "oak" not in json.dumps(records)
     assert main(["audit", "verify", "--state-root", str(desk.root)]) == 0
+
+
+RUNTIME = """# Plans
+
+<!-- memory
+id: mem_plans00001
+kind: fact
+sensitivity: sensitive
+-->
+
+## The wedding
+
+The wedding is in Oslo.
+
+<!-- /memory -->
+"""
+SOURCES = {
+    "plugin": (
+        "entries.ndjson",
+        json.dumps({"title": "Plans", "content": "The wedding is in Oslo.", "sensitive": True}),
+    ),
+    "riko": ("plans.md", "---\ntitle: Plans\nsensitivity: private\n---\nThe wedding is in Oslo.\n"),
+    "runtime": ("plans.md", RUNTIME),
+}
+
+
+@pytest.mark.parametrize("origin", SOURCES)
+@pytest.mark.parametrize("is_active", [True, False])
+def test_what_is_sensitive_there_is_sensitive_here(desk: Desk, tmp_path: Path, origin: str, is_active: bool) -> None:
+    """Waiting or active, it shows in no command and stands in no resident file."""
+    name, text = SOURCES[origin]
+    (tmp_path / name).write_text(text)
+    action = f"memory import --from {origin}{' --active' if is_active else ''}"
+    flags = ("--active",) if is_active else ()
+    code, done = desk.agreed("import", str(tmp_path / name), "--from", origin, *flags, action=action)
+    assert (code, done["active"], done["queued"]) == (0, int(is_active), int(not is_active))
+    for command in ("ls", "review"):
+        assert "Oslo" not in json.dumps(desk.run(command)[1])
+    assert not any("Oslo" in path.read_text() for path in desk.root.rglob("resident*.txt"))

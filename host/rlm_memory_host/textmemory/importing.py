@@ -30,6 +30,7 @@ from rlm_memory_host.contracts.memory import (
     Candidate,
     Kind,
     Layer,
+    Sensitivity,
     Status,
     TextStore,
     Transaction,
@@ -39,6 +40,7 @@ from rlm_memory_host.guard import Guard, Sink
 from rlm_memory_host.storage import names, ndjson
 from rlm_memory_host.storage.topics import MAX_FILE_BYTES, TopicFile
 from rlm_memory_host.textmemory import rows
+from rlm_memory_host.textmemory.gates import sensitivity_of
 from rlm_memory_host.textmemory.service import TextMemory
 from rlm_memory_host.textmemory.taking import Taken, take
 from rlm_memory_host.textmemory.validity import stamp
@@ -62,6 +64,7 @@ class Found:
     is_gone: bool
     kind: Kind = Kind.FACT
     tags: tuple[str, ...] = ()
+    sensitivity: Sensitivity = Sensitivity.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,7 @@ def _candidate(found: Found, guard: Guard, layer: Layer, origin: Origin, now: st
         kind=found.kind,
         tags=tags,
         writer=Authority.BACKGROUND,
+        sensitivity=sensitivity_of(found.sensitivity, title, body, topic),
         reason=f"imported-{origin}",
         flags=verdict.flags,
         created_at=now,
@@ -235,7 +239,7 @@ def _runtime(root: Path) -> Iterator[Found]:
 
 def _of_block(ref: str, block: Block, *, is_global: bool) -> Found:
     gone = block.status is not Status.ACTIVE
-    return Found(ref, block.topic, block.title, block.body, is_global, gone, block.kind, block.tags)
+    return Found(ref, block.topic, block.title, block.body, is_global, gone, block.kind, block.tags, block.sensitivity)
 
 
 def _plugin(root: Path) -> Iterator[Found]:
@@ -295,7 +299,15 @@ def _of_page(name: str, text: str) -> Found:
             head[key.strip()] = value.strip().strip("\"'")
     title = head.get("title") or next((line.lstrip("# ") for line in body.split("\n") if line.startswith("#")), name)
     gone = head.get("status", "") in _GONE
-    return Found(name, head.get("type") or "Imported", title, body.strip(), False, gone)
+    level = _level(head.get("sensitivity"))
+    return Found(name, head.get("type") or "Imported", title, body.strip(), False, gone, sensitivity=level)
+
+
+def _level(told: object) -> Sensitivity:
+    """What the other system says of a text; a word that is not known here is no permission."""
+    if told in (None, "", False, "normal", "none", "public"):
+        return Sensitivity.NORMAL
+    return Sensitivity.PROVISIONAL if told == "provisional_sensitive" else Sensitivity.SENSITIVE
 
 
 def _of_record(ref: str, row: Mapping[str, Any], *, topic: str, is_global: bool = False) -> Found:
@@ -314,4 +326,5 @@ def _of_record(ref: str, row: Mapping[str, Any], *, topic: str, is_global: bool 
         gone,
         Kind(kind) if kind in {str(each) for each in Kind} else Kind.FACT,
         tuple(str(tag) for tag in cast("list[Any]", tags)) if isinstance(tags, list) else (),
+        _level(row.get("sensitivity") or row.get("sensitive")),
     )

@@ -47,7 +47,14 @@ def take(memory: TextMemory, caller: Caller, candidate: Candidate, *, waits: Can
 
     Raises ToolInput, LimitExceeded, StoreError, and VersionConflict where others keep writing.
     """
-    note = Note(candidate.body, candidate.title, candidate.topic, candidate.kind, candidate.tags)
+    note = Note(
+        candidate.body,
+        candidate.title,
+        candidate.topic,
+        candidate.kind,
+        candidate.tags,
+        sensitivity=candidate.sensitivity,
+    )
     ready = replace(prepare(note, caller, None, operator=True), flags=candidate.flags)
     for attempt in range(ATTEMPTS):
         context = Context(caller, Layer.parse(candidate.layer), stamp(memory.now()), new_memory_id(), "import")
