@@ -18,7 +18,7 @@ from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.guard.check import Guard
 from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.textmemory import rows
-from rlm_memory_host.textmemory.extraction import MAX_READ, MOST_CANDIDATES, cursor
+from rlm_memory_host.textmemory.extraction import MAX_READ, MOST_CANDIDATES, cursor, unread
 from rlm_memory_host.textmemory.guarding import guard_of
 from rlm_memory_host.textmemory.opening import open_memory
 from rlm_memory_host.textmemory.service import Parts, TextMemory
@@ -115,6 +115,20 @@ def test_the_rest_of_a_session_is_read_once_when_its_kernel_ends(served: Served,
     served.silent()
     assert len(model.asked) == 1
     assert served.memory.current(ROOT) == []
+
+
+def test_a_model_is_shown_no_sensitive_message(served: Served, model: Model) -> None:
+    """The others of the session are read; one with nothing else asks nobody, and leaves nothing unread."""
+    served.turns("Paint buoy one orange.", "I was diagnosed with diabetes last year.", "Paint buoy two orange.")
+    served.turns("My HIV test was positive.", session="s2")
+    for session in ("s1", "s2"):
+        served.sessions.over(session)
+        served.settle()
+    (shown,) = model.asked
+    assert "buoy one" in shown
+    assert "buoy two" in shown
+    assert "diabetes" not in shown
+    assert unread(served.memory) == []
 
 
 def test_a_session_that_goes_on_after_its_end_is_read_from_where_it_was(served: Served, model: Model) -> None:

@@ -4,7 +4,8 @@ Owns: when it runs (every 10 completed turns, and at a session's end), the curso
 the answer. Does not own: the model's transport, what becomes of candidates (a person's review).
 
 Order of writes: candidates and the new cursor are one transaction, so the cursor moves only when they are on disk; a
-crash in between extracts again, and the same candidates have the same ids. Only the user's own captured words are read.
+crash in between extracts again, and the same candidates have the same ids. Only the user's own captured words are read,
+and of these no message of more than normal sensitivity: no model sees it.
 A session's row is there from its first completed turn on, with the project and the preset that it belongs to, so that
 another host can read what this one left.
 
@@ -24,12 +25,14 @@ from rlm_memory_host.contracts.memory import (
     Kind,
     Log,
     LogRow,
+    Sensitivity,
     Transaction,
     default_layer,
     new_memory_id,
 )
 from rlm_memory_host.errors import GuardRejected, LimitExceeded, ToolInput
 from rlm_memory_host.textmemory import rows
+from rlm_memory_host.textmemory.gates import sensitivity_of
 from rlm_memory_host.textmemory.judging import ask
 from rlm_memory_host.textmemory.notes import Note, prepare
 from rlm_memory_host.textmemory.planning import Context, plan_candidate, plan_tombstoned
@@ -91,8 +94,13 @@ def _job(caller: Caller, end: int, ts: str) -> LogRow:
 
 
 def _mine(memory: TextMemory, session: str) -> list[Evidence]:
+    """What the user said after the cursor, as far as a model may see it."""
     said = memory.store.evidence(session, cursor(memory, session))
-    return [item for item in said if item.speaker == "user" and item.origin == "user"]
+    return [item for item in said if item.speaker == "user" and item.origin == "user" and _is_normal(item)]
+
+
+def _is_normal(item: Evidence) -> bool:
+    return sensitivity_of(item.sensitivity, item.text) is Sensitivity.NORMAL
 
 
 def extract_rest(memory: TextMemory, caller: Caller, model: JudgeModel | None) -> int:
