@@ -86,6 +86,9 @@ def test_two_processes_keep_each_others(tmp_path: Path) -> None:
         b'{"format":1,"uses":{"mem_a":[1,2]}}',
         b'{"format":1,"uses":{"mem_a":["",1,"x","",""]}}',
         b'{"format":1,"uses":{"mem_a":[7,1,1,"",""]}}',
+        b'{"format":1,"uses":{"mem_a":["yesterday",1,1,"",""]}}',
+        b'{"format":1,"uses":{"mem_a":["",1,1,"useful","zzz"]}}',
+        b'{"format":1,"uses":{"mem_a":["",-4,1,"",""]}}',
     ],
 )
 def test_a_damaged_file_counts_as_none_and_is_told(tmp_path: Path, data: bytes) -> None:

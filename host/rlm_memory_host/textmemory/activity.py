@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Literal, cast
 
 from rlm_memory_host.contracts.memory import Log, TextStore
@@ -179,6 +180,10 @@ def _use(row: list[Any]) -> Use:
     read_at, reads, repeats, verdict, judged_at = row
     if not all(isinstance(item, str) for item in (read_at, verdict, judged_at)):
         raise TypeError("a time is no text")
-    if not all(isinstance(item, int) for item in (reads, repeats)):
+    for text in (read_at, judged_at):
+        # What is no time would count as later than every time for good.
+        if text:
+            datetime.fromisoformat(text)
+    if not all(isinstance(item, int) and item >= 0 for item in (reads, repeats)):
         raise TypeError("a count is no number")
     return replace(Use(read_at, reads, repeats, judged_at=judged_at), verdict=_VERDICTS.get(verdict))
