@@ -29,7 +29,7 @@ from rlm_memory_host.recall import envelope, remotely
 from rlm_memory_host.recall.budget import Choice, Ledger
 from rlm_memory_host.recall.service import Recall
 from rlm_memory_host.storage.objects import Verifier
-from rlm_memory_host.tools import memories
+from rlm_memory_host.tools import searching
 
 CASES = {case.id: case for case in all_cases()}
 BY_A_PERSON = {
@@ -78,7 +78,7 @@ remote_hits = remote._hits
 
 def _unescaped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(envelope, "escaped", lambda text: text)
-    patch.setattr(memories, "escaped", lambda text: text)
+    patch.setattr(searching, "escaped", lambda text: text)
 
 
 def _sound(patch: pytest.MonkeyPatch) -> None:
