@@ -255,6 +255,30 @@ def test_rikos_pages_become_candidates(tmp_path: Path) -> None:
         importing.run(store, Guard(), "riko", tmp_path / "nothing", PROJECT, NOW)
 
 
+def test_what_is_over_in_the_other_system_is_left_out(tmp_path: Path) -> None:
+    """An end in the past, whatever its system calls it; one that lies ahead, or cannot be read, is none."""
+    folder = tmp_path / "wiki"
+    folder.mkdir()
+    ends = {
+        "a": {"valid_to": "2026-03-01"}, "b": {"expiresAt": "2026-04-30T00:00:00Z"}, "c": {"expires_at": NOW},
+        "d": {"valid_to": "2027-01-01"}, "e": {"valid_to": "soon"}, "f": {},
+    }  # fmt: skip
+    pages = [{"title": f"Page {name}", "body": f"Body {name}.", **end} for name, end in ends.items()]
+    (folder / "pages.json").write_text(json.dumps({"pages": pages}))
+    (folder / "g.md").write_text("---\ntitle: Page g\nvalid_to: 2026-01-01\n---\n\nBody g.\n")
+    store = MarkdownStore(tmp_path / "new")
+    done = importing.run(store, Guard(), "riko", folder, PROJECT, NOW)
+    assert (done.read, done.queued, done.gone) == (7, 3, 4)
+    assert {item.title for item in rows.candidates(store)} == {"Page d", "Page e", "Page f"}
+    old = tmp_path / "old"
+    (old / "global").mkdir(parents=True)
+    block = runtime_block("a", "Use npm.", scope="global")
+    over = block.replace("source_session", "valid_to: 2026-02-01T00:00:00.000Z\nsource_session").replace("npm", "yarn")
+    (old / "global" / "rules.md").write_text("# Rules\n\n" + block + over.replace("mem_a", "mem_b"))
+    done = importing.run(store, Guard(), "runtime", old, PROJECT, NOW)
+    assert (done.read, done.queued, done.gone) == (2, 1, 1)
+
+
 # -- upkeep ------------------------------------------------------------------------------------------------------------
 def test_validate_names_every_problem_and_changes_nothing(tmp_path: Path) -> None:
     """Clean at first; then a bad date with its line, an id in two layers, a missing reference, a broken chain."""

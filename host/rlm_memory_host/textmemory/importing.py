@@ -43,10 +43,11 @@ from rlm_memory_host.textmemory import rows
 from rlm_memory_host.textmemory.gates import sensitivity_of
 from rlm_memory_host.textmemory.service import TextMemory
 from rlm_memory_host.textmemory.taking import Taken, take
-from rlm_memory_host.textmemory.validity import stamp
+from rlm_memory_host.textmemory.validity import moment_of, stamp
 
 Origin = Literal["runtime", "plugin", "riko"]
 _MAX_FILES: Final = 20_000
+_ENDS: Final = ("valid_to", "validTo", "expires_at", "expiresAt")
 _GONE: Final = frozenset({"archived", "superseded", "forgotten", "tombstoned", "deleted", "rejected", "expired"})
 _FRONT_MATTER: Final = re.compile(r"\A---\n(.*?)\n---\n(.*)\Z", re.DOTALL)
 
@@ -65,6 +66,8 @@ class Found:
     kind: Kind = Kind.FACT
     tags: tuple[str, ...] = ()
     sensitivity: Sensitivity = Sensitivity.NORMAL
+    ends: str = ""
+    """When it stops to hold, where the other system says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def _read(guard: Guard, origin: Origin, root: Path, layer: Layer, now: str) -> _
     read = _Read()
     for found in readers[origin](root):
         read.count += 1
-        if found.is_gone:
+        if found.is_gone or _is_over(found, now):
             read.gone += 1
             continue
         try:
@@ -160,6 +163,11 @@ def _read(guard: Guard, origin: Origin, root: Path, layer: Layer, now: str) -> _
     if not read.count:
         raise NotFound(f"nothing that the {origin} import can read is there")
     return read
+
+
+def _is_over(found: Found, now: str) -> bool:
+    end, moment = moment_of(found.ends), moment_of(now)
+    return end is not None and moment is not None and end <= moment
 
 
 def _on_file(store: TextStore, layer: Layer) -> set[str]:
@@ -239,7 +247,10 @@ def _runtime(root: Path) -> Iterator[Found]:
 
 def _of_block(ref: str, block: Block, *, is_global: bool) -> Found:
     gone = block.status is not Status.ACTIVE
-    return Found(ref, block.topic, block.title, block.body, is_global, gone, block.kind, block.tags, block.sensitivity)
+    return Found(
+        ref, block.topic, block.title, block.body, is_global, gone, block.kind, block.tags, block.sensitivity,
+        block.valid_to,
+    )  # fmt: skip
 
 
 def _plugin(root: Path) -> Iterator[Found]:
@@ -300,7 +311,16 @@ def _of_page(name: str, text: str) -> Found:
     title = head.get("title") or next((line.lstrip("# ") for line in body.split("\n") if line.startswith("#")), name)
     gone = head.get("status", "") in _GONE
     level = _level(head.get("sensitivity"))
-    return Found(name, head.get("type") or "Imported", title, body.strip(), False, gone, sensitivity=level)
+    return Found(
+        name,
+        head.get("type") or "Imported",
+        title,
+        body.strip(),
+        False,
+        gone,
+        sensitivity=level,
+        ends=head.get("valid_to", ""),
+    )
 
 
 def _level(told: object) -> Sensitivity:
@@ -327,4 +347,5 @@ def _of_record(ref: str, row: Mapping[str, Any], *, topic: str, is_global: bool 
         Kind(kind) if kind in {str(each) for each in Kind} else Kind.FACT,
         tuple(str(tag) for tag in cast("list[Any]", tags)) if isinstance(tags, list) else (),
         _level(row.get("sensitivity") or row.get("sensitive")),
+        next((str(row[key]) for key in _ENDS if row.get(key)), ""),
     )
