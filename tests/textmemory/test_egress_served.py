@@ -68,9 +68,11 @@ def test_notes_wait_while_the_service_is_away_and_survive_kills_of_both(
             until(lambda: outbox_of(state_root)["delivered"] == 1, "the second note is delivered to the new service")
             listed = subprocess.run(
                 [sys.executable, "-m", "rlm_memory_host", "outbox", "ls", "--json", "--state-root", str(state_root)],
-                capture_output=True, check=True,
+                capture_output=True,
             )  # fmt: skip
-            assert json.loads(listed.stdout) == []
+            # The kill may have met a write: what that left is set aside with its reason, and is no delivery.
+            left = [item for item in json.loads(listed.stdout) if "interrupted" not in (item["code"] or "")]
+            assert left == [], listed.stderr
 
 
 @pytest.mark.parametrize("killed", ["before-keeping", "before-queueing"])
