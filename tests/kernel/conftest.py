@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counting import CountingHost
+from real_kernels import Kernel
 from rlm_memory.testing import FakeHost
 
 
@@ -39,3 +41,10 @@ def kernel(host: FakeHost, start_kernel: Callable[..., Any]) -> Any:
     kernel = start_kernel()
     kernel.run("%load_ext rlm_memory").ok()
     return kernel
+
+
+@pytest.fixture
+def counting(pair: tuple[CountingHost, Kernel]) -> CountingHost:
+    """The host of a module's `pair`, with nothing on its count."""
+    pair[0].clear()
+    return pair[0]

@@ -51,12 +51,6 @@ def pair(
 
 
 @pytest.fixture
-def counting(pair: tuple[CountingHost, Kernel]) -> CountingHost:
-    pair[0].clear()
-    return pair[0]
-
-
-@pytest.fixture
 def kernel(pair: tuple[CountingHost, Kernel]) -> Kernel:
     pair[1].run("outcomes.clear()\nmemory.status()").ok()
     return pair[1]

@@ -47,12 +47,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CountingHos
 
 
 @pytest.fixture
-def counting(pair: tuple[CountingHost, Kernel]) -> CountingHost:
-    pair[0].clear()
-    return pair[0]
-
-
-@pytest.fixture
 def kernel(pair: tuple[CountingHost, Kernel]) -> Kernel:
     assert pair[1].run("print(direct())").ok() == "True\n"
     return pair[1]
