@@ -216,7 +216,8 @@ def _in_fields(kind: Any) -> Iterator[str]:
 def _notes_of(kind: Any) -> Iterator[str]:
     """What stands beside the fields themselves; Parquet keeps it in Arrow's copy of the schema alone."""
     for field in _fields_of(kind):
-        for key, value in (field.metadata or {}).items():
+        notes: dict[bytes, bytes] = field.metadata or {}
+        for key, value in notes.items():
             yield f"{key.decode('utf-8', 'replace')}: {value.decode('utf-8', 'replace')}"
         yield from _notes_of(field.type)
 
