@@ -21,7 +21,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -110,6 +110,8 @@ class Host:
         self._parts: Assembled | None = None
         self._lock: FileLock | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+        self._looked: Future[None] = Future()
+        self._looked.set_result(None)
 
     def stop(self, reason: str) -> None:
         """Ask for shutdown; from the loop's thread. The first reason counts."""
@@ -220,8 +222,9 @@ class Host:
             if self._lock is not None and not self._lock.is_kept():
                 LOGGER.error("state_root_gone")
                 self.stop("its state root was removed or replaced")
-            if self._parts is not None:
-                self._parts.look(self._pool)
+            if self._parts is not None and self._looked.done():
+                # One at a time: where tools hold every thread, looks must not pile up behind them.
+                self._looked = self._pool.submit(self._parts.look)
             idle = time.monotonic() - max(kernels.idle_since, guests.idle_since, loopback.idle_since)
             if self._idle_exit is not None and not kernels and not guests and idle > self._idle_exit:
                 self.stop("idle")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rlm_memory_host.attach.project import Project, project_of
 from rlm_memory_host.contracts.judging import JudgeModel
 from rlm_memory_host.contracts.scope import Scope
 from rlm_memory_host.guard import Guard
+from rlm_memory_host.logs import LOGGER, RateLimited, where
 from rlm_memory_host.metrics import Metrics
 from rlm_memory_host.recall import results
 from rlm_memory_host.settings import Settings
@@ -46,6 +47,7 @@ class Assembled:
     text: Text | None
     text_fault: str
     metrics: Metrics
+    log: RateLimited = field(default_factory=lambda: RateLimited(LOGGER))
 
     def tools(self, kernels: Callable[[], int]) -> list[Tool]:
         """Every tool, in the order in which they are listed."""
@@ -79,13 +81,17 @@ class Assembled:
         _, features = survey(Call(scope), report_of(self.store), self.features)
         return overall(features), {name: item.to_value() for name, item in features.items()}
 
-    def look(self, pool: Executor) -> None:
-        """What is to be done from time to time, in a thread that nobody waits for."""
-        if self.text is not None:
-            pool.submit(self.text.resident_files.look)
-            pool.submit(self.text.sessions.look)
-            if self.text.activity.is_due():
-                pool.submit(self.text.activity.keep)
+    def look(self) -> None:
+        """What is to be done from time to time, in a thread that nobody waits for. One failure keeps nothing else."""
+        text = self.text
+        if text is None:
+            return
+        steps = (text.resident_files.look, text.sessions.look, text.activity.keep)
+        for step in steps if text.activity.is_due() else steps[:2]:
+            try:
+                step()
+            except Exception as error:
+                self.log.warning("look", "look_failed %s", where(error))
 
     def ended(self, session: str) -> None:
         """A kernel or guest ended."""
@@ -94,11 +100,13 @@ class Assembled:
 
     def close(self) -> None:
         """Keep what is only in memory, and close the artifacts."""
-        if self.text is not None:
-            self.text.activity.keep()
-            self.text.resident_files.look()
-        if self.store is not None:
-            self.store.close()
+        try:
+            if self.text is not None:
+                self.text.activity.keep()
+                self.text.resident_files.look()
+        finally:
+            if self.store is not None:
+                self.store.close()
 
     def project_of(self, cwd: Path) -> Project:
         """The project of a kernel's folder; it reads small files."""
