@@ -159,7 +159,9 @@ def dial(root: Path, message: Mapping[str, Any]) -> tuple[socket.socket, dict[st
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         try:
-            return localsocket.dial(path, message)
+            answered = localsocket.dial(path, message)
+            launch.reap()  # one that was killed may have been on its way out still when its loss was noticed
+            return answered
         except localsocket.NotListening:
             if process.poll() is not None:
                 end = min(end, time.monotonic() + AFTER_EXIT_SECONDS)
